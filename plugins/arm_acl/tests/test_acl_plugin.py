@@ -60,7 +60,7 @@ REFUSALS: list[tuple[Expr, Code, str]] = [
     (
         apply("nn.relu", Var("x", TensorType((variable("n"), 2), DType.FLOAT32))),
         Code.UNSUPPORTED_SHAPE,
-        "not static",
+        "the open size n, and needs a number",
     ),
     (apply("nn.relu", var("x", 0, 2)), Code.UNSUPPORTED_SHAPE, "no elements"),
     (apply("nn.relu", var("x", *(1,) * 7)), Code.UNSUPPORTED_SHAPE, "rank 7 is more than 6"),

@@ -18,10 +18,10 @@ import numpy as np
 
 from intarsia_dnnl.assembly import Assembly
 from intarsia_dnnl.codegen import compile_region
-from intarsia_dnnl.loader import LoadedPrimitives
 from intarsia_dnnl.packed import PackedLayout
 from intarsia_dnnl.primitives import build_node
 from intarsia_dnnl.program import FILE, PrimitiveProgram, parse_program
+from intarsia_dnnl.region import LoadedPrimitives
 from intarsia_dnnl.sdk import Dnnl, longs
 from intarsia_dnnl.target import DnnlOptions
 from intarsia_ir.graph.expr import Constant, Expr, Function, tensor_type
@@ -34,7 +34,7 @@ Shape = tuple[int, ...]
 Chain = Callable[[Expr], Expr]
 
 LAYOUTS = ("plain", "channels-last", "blocked8", "blocked16", "swapped")
-"""Row-major; channels innermost; blocks of 8 or 16 of them; the last two axes swapped."""
+"""DnnlRow-major; channels innermost; blocks of 8 or 16 of them; the last two axes swapped."""
 
 
 # Layouts ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from intarsia_dnnl import isa, loader, narrow
+from intarsia_dnnl import isa, narrow, region
 from intarsia_dnnl.names import BF16, DTYPES
 from intarsia_dnnl.narrow import multiplies_narrow, narrow_values
 from intarsia_dnnl.program import PrimitiveNode, PrimitiveProgram
@@ -119,7 +119,7 @@ def test_a_network_in_bfloat16_is_near_that_in_fp32(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     # AVX-512 without bfloat16 instructions: the library emulates them.
-    monkeypatch.setattr(loader, "multiplies_narrow", asked)
+    monkeypatch.setattr(region, "multiplies_narrow", asked)
     masked = attention(var("y", 2, 16, 64), var("mask", 2, 1, 1, 16), 4)
     body = network() if kind == "convolutions" else dense(masked, 8)
     made = make(body, fpmath_mode="bf16")
@@ -128,7 +128,7 @@ def test_a_network_in_bfloat16_is_near_that_in_fp32(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_graphs_in_bfloat16(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(loader, "multiplies_narrow", asked)
+    monkeypatch.setattr(region, "multiplies_narrow", asked)
     body = random_graph(seed)
     assert deviation(make(body, fpmath_mode="bf16"), make(body)) < 0.05
 
@@ -138,7 +138,7 @@ def test_random_graphs_in_bfloat16(monkeypatch: pytest.MonkeyPatch, seed: int) -
 def test_a_product_of_one_row_reads_its_weights_by_columns(
     monkeypatch: pytest.MonkeyPatch, rows: int, reads_columns: bool
 ) -> None:
-    monkeypatch.setattr(loader, "multiplies_narrow", asked)
+    monkeypatch.setattr(region, "multiplies_narrow", asked)
     hidden = apply("nn.relu", dense(var("x", rows, 96), 80))
     last = dense(apply("multiply", hidden, var("scale", rows, 80)), 48)
     body = apply("add", last, weight(48, seed=2))
@@ -179,8 +179,8 @@ def test_pictures_and_lines_of_few_channels_stay(body: Expr) -> None:
 def test_lines_in_bfloat16_are_near_those_in_fp32(
     monkeypatch: pytest.MonkeyPatch, unit: bool
 ) -> None:
-    monkeypatch.setattr(loader, "multiplies_narrow", asked)
-    monkeypatch.setattr(loader, "has_matrix_unit", lambda: unit)
+    monkeypatch.setattr(region, "multiplies_narrow", asked)
+    monkeypatch.setattr(region, "has_matrix_unit", lambda: unit)
     x = line(apply("nn.relu", line(var("x", 1, 16, 40), 32)), 24)
     body = apply("add", x, var("y", 1, 24, 10))
     assert 1e-5 < deviation(make(body, fpmath_mode="bf16"), make(body)) < 0.02
@@ -190,9 +190,9 @@ def test_a_region_that_the_library_cannot_narrow_runs_in_fp32(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     body = network()
-    monkeypatch.setattr(loader, "multiplies_narrow", lambda _: False)
+    monkeypatch.setattr(region, "multiplies_narrow", lambda _: False)
     wide = make(body, fpmath_mode="bf16")  # in which matrix units may compute in bfloat16 still
-    monkeypatch.setattr(loader, "multiplies_narrow", asked)
+    monkeypatch.setattr(region, "multiplies_narrow", asked)
     # An integer type stands for one that the library has no kernels for.
     monkeypatch.setattr("intarsia_dnnl.assembly.BF16", DTYPES["int32"])
     assert deviation(make(body, fpmath_mode="bf16"), wide) == 0.0

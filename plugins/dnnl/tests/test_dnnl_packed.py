@@ -20,9 +20,10 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from intarsia_dnnl.codegen import compile_region
-from intarsia_dnnl.loader import LoadedPrimitives, load
+from intarsia_dnnl.loader import load
 from intarsia_dnnl.packed import PackedLayout, PackedWeight
 from intarsia_dnnl.program import FILE, parse_program, print_program
+from intarsia_dnnl.region import LoadedPrimitives
 from intarsia_dnnl.target import DnnlOptions
 from intarsia_ir.graph.expr import Call, Constant, Expr
 from intarsia_ir.graph.walk import post_order, substitute
@@ -103,7 +104,7 @@ import sys
 import numpy as np
 from intarsia_runtime.loading import LoadRequest
 from intarsia_dnnl.codegen import compile_region
-from intarsia_dnnl.loader import LoadedPrimitives
+from intarsia_dnnl.region import LoadedPrimitives
 from intarsia_dnnl.program import FILE, parse_program
 data = np.load(sys.argv[1])
 program = parse_program(data["program"].tobytes())

@@ -144,7 +144,7 @@ REFUSED: tuple[Case, ...] = (
         {"sizes": (1, 4, 16, 16), "coordinate_mode": "asymmetric", "nearest_mode": "ceil"},
         "asymmetric ceil",
     ),
-    (clipped, (DType.INT8, "n", 4), {}, "not static"),
+    (clipped, (DType.INT8, "n", 4), {}, "the open size n, and needs a number"),
     (clipped, (DType.INT32, 4), {}, "int8 and uint8"),
 )
 

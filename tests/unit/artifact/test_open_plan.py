@@ -17,9 +17,11 @@ from intarsia_runtime.artifact.plan import (
     CopyStep,
     KernelStep,
     OpenSizes,
+    RegionStep,
     SizeGuard,
     SizeSource,
     TensorSpec,
+    calls_open_regions,
     frame_entries,
     plan_stamp,
 )
@@ -70,6 +72,23 @@ def test_the_stamp_knows_slots_and_guards() -> None:
     others = [replace(PLAN.open, slots=(N, N)), replace(PLAN.open, guards=())]
     stamps = {plan_stamp(PLAN), *(plan_stamp(replace(PLAN, open=other)) for other in others)}
     assert len(stamps) == 3
+
+
+def test_a_call_of_a_region_takes_sizes() -> None:
+    call = RegionStep(
+        0, (argument(ArgumentSource.INPUT, 0), argument(ArgumentSource.OUTPUT, 0)), "npu:r", ("n",)
+    )
+    plan = replace(PLAN, regions=("r",), steps=(replace(call, sizes=("N",)),))
+    document = plan_to_json(plan)
+    assert plan_from_json(document) == plan
+    without = replace(plan, steps=(call,))
+    assert calls_open_regions(plan)
+    assert not calls_open_regions(without)
+    assert plan_stamp(plan) != plan_stamp(without)
+    assert "sizes" not in plan_to_json(without)["steps"][0]
+    document["steps"][0]["sizes"] = ["M"]
+    with pytest.raises(ArtifactError, match="nothing says what size 'M' of the plan is"):
+        plan_from_json(document)
 
 
 def test_a_plan_closes_for_numbers() -> None:

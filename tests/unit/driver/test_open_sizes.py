@@ -210,7 +210,9 @@ def test_a_size_too_large_for_the_machine_is_not_compared(monkeypatch: pytest.Mo
     seen: list[int] = []
     import_read = api.import_read
 
-    def limited(read: Any, shapes: dict[str, tuple[int, ...]], _: object) -> IRModule:
+    def limited(
+        read: Any, shapes: dict[str, tuple[int, ...]], *_: object, **_on: object
+    ) -> IRModule:
         seen.append(shapes["x"][0])
         if seen[-1] > 9:
             raise ResourceError("too large")
@@ -233,7 +235,9 @@ def test_a_build_reads_once_and_imports_each_size_once(monkeypatch: pytest.Monke
         seen.append("read")
         return read_model(*given, **more)
 
-    def importing(read: Any, shapes: dict[str, tuple[int, ...]], _: object) -> IRModule:
+    def importing(
+        read: Any, shapes: dict[str, tuple[int, ...]], *_: object, **_on: object
+    ) -> IRModule:
         seen.append(shapes["x"][0])
         return import_read(read, shapes)
 

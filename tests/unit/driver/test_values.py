@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 import intarsia
 from intarsia.driver.source import ModuleSource
-from intarsia_ir.graph.given_values import input_values, parse_value
+from intarsia_ir.given_values import input_values, parse_value
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UsageError

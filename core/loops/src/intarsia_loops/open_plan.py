@@ -18,6 +18,7 @@ from intarsia_runtime.artifact.plan import (
     KernelStep,
     LoopStep,
     OpenSizes,
+    RegionStep,
     SizeSource,
     Step,
 )
@@ -67,7 +68,7 @@ def open_sizes(
         for name in size.variables()
     }
     for step in all_steps(steps):
-        names.update(step.sizes if isinstance(step, KernelStep) else ())
+        names.update(step.sizes if isinstance(step, KernelStep | RegionStep) else ())
     if not names and not stages:
         return None
     sources = _sources(function)

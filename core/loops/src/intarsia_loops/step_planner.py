@@ -246,10 +246,11 @@ class StepPlanner(Struct):
             raise VerifyError(f"no region '{item.name}'")
         region = self.callees.regions[item.name]
         number = self.called.setdefault(item.name, len(self.called))
-        args = [self.argument(value, value.type.static_shape) for value in item.args]
-        args += [self._made(value, value.type.static_shape) for value in item.outputs]
+        args = [self.argument(value, extents(value.type)) for value in item.args]
+        args += [self._made(value, extents(value.type)) for value in item.outputs]
         self.clock += 1
-        return RegionStep(number, tuple(args), f"{region.kind}:{region.name}", region.nodes)
+        label = f"{region.kind}:{region.name}"
+        return RegionStep(number, tuple(args), label, region.nodes, region.sizes)
 
     def _copy(self, source: Argument, spot: Spot) -> CopyStep:
         step = CopyStep(source, self._at(spot, source.shape, source.dtype))

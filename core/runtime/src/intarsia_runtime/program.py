@@ -15,7 +15,16 @@ import numpy as np
 from .abi import call_with_leading, hosted_call, numpy_dtype
 from .artifact.archive import OpenedArtifact, Weight
 from .artifact.passport import Passport, UnitEntry
-from .artifact.plan import ALIGNMENT, PLAN_STAMP, CallPlan, TensorSpec, has_loops, plan_stamp
+from .artifact.plan import (
+    ALIGNMENT,
+    PLAN_STAMP,
+    CallPlan,
+    RegionStep,
+    TensorSpec,
+    has_loops,
+    plan_stamp,
+)
+from .artifact.plan_walk import all_steps
 from .artifact.unit import PLAN_FILE, SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, UNSTATED
 from .artifact.unit_plan import read_unit_plan
 from .discovery import check_format, find_loader, has_loader, is_installed, loader_label
@@ -97,7 +106,7 @@ class LoadedProgram:
         self._closed = False
         opened_main = _open_main(opened)
         self.code = opened_main if isinstance(opened_main, NativeCode) else None
-        run_steps = 0 if self.code is None else self.code.address("intarsia_run_steps")
+        run_steps = self._symbol("intarsia_run_steps"), self._symbol("intarsia_run_open_steps")
         self.workspace = allocate(plan.workspace_bytes)
         self._arrays = {name: _array(weight) for name, weight in opened.weights.items()}
         self.constants = tuple(self._arrays[name] for name in plan.constants)
@@ -117,6 +126,10 @@ class LoadedProgram:
         self._kernels: list[NativeCall] = []
         self.main, self.leading = self._load_main(opened, opened_main)
         self._begin_threads()
+
+    def _symbol(self, name: str) -> int:
+        """Return the address of a symbol of the main unit's code; 0 if there is none."""
+        return 0 if self.code is None else self.code.address(name)
 
     def invoke(self, call: Callable[..., int], *arguments: int | None) -> int:
         """Call compiled code; not 0 if it failed. The caller holds ``lock``.
@@ -280,7 +293,9 @@ class LoadedProgram:
         specs = (*plan.inputs, *plan.outputs)
         return self._loaded(unit, made, request, specs), None
 
-    def _load_region(self, opened: OpenedArtifact, name: str, run_steps: int) -> NativeCall:
+    def _load_region(
+        self, opened: OpenedArtifact, name: str, run_steps: tuple[int, int]
+    ) -> NativeCall:
         unit = opened.passport.unit(name)
         made = _open(opened, unit)
         files = opened.unit_files(name)
@@ -297,8 +312,10 @@ class LoadedProgram:
             inputs=unit.inputs,
             outputs=unit.outputs,
             threads=self.threads,
-            run_steps=run_steps,
+            run_steps=run_steps[0],
             plan=plan,
+            run_open_steps=run_steps[1],
+            sizes=_sizes_of(self.passport.plan, name),
         )
         return self._loaded(unit, made, request, unit.inputs + unit.outputs)
 
@@ -336,6 +353,13 @@ class LoadedProgram:
 
     def _keep_failure(self, error: BaseException) -> None:
         self._failure = self._failure or error  # the first one is the reason of the others
+
+
+def _sizes_of(plan: CallPlan, name: str) -> tuple[str, ...]:
+    """Return the size variables that calls of a region have behind their tensors."""
+    number = plan.regions.index(name)
+    called = (s for s in all_steps(plan.steps) if isinstance(s, RegionStep) and s.region == number)
+    return next((step.sizes for step in called), ())
 
 
 def _unit_plan(unit: UnitEntry, data: bytes, constants: Mapping[str, np.ndarray]) -> CallPlan:

@@ -48,9 +48,14 @@ class SizeOp(Struct, frozen=True):
 
 
 class OpenSizeError(UnsupportedError):
-    """Somebody needs the number that a symbolic size stands for."""
+    """Somebody needs the number that a symbolic size stands for.
+
+    Attributes:
+        size: The size.
+    """
 
     def __init__(self, size: Dim) -> None:
+        self.size = size
         super().__init__(
             f"the size {size} is only known at run time",
             hint="give every input a shape, e.g. --shape input:1,3,224,224",
@@ -184,6 +189,9 @@ class Dim(Struct, frozen=True):
 
 Size: TypeAlias = int | Dim
 """A size: a number, or an expression."""
+
+OpenSize: TypeAlias = Size
+"""The same, for who has a ``Size`` that is a number within bounds."""
 
 
 def variable(name: str) -> Dim:

@@ -17,8 +17,8 @@ from intarsia.driver.model_partition import prepare_module
 from intarsia.driver.source import ModuleSource, source_of
 from intarsia.driver.stages import read_target
 from intarsia.host.host import Host
+from intarsia_ir.given_values import Given
 from intarsia_ir.graph.expr import Call, Expr, Function
-from intarsia_ir.graph.given_values import Given
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType

@@ -42,6 +42,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             memory=(Memory("global", 64),),
             control_flow=True,
             reduced_convolution=WINOGRAD,
+            open_sizes=True,
             runtimes=("cpp", "c"),
         ),
     )

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -68,6 +70,40 @@ def aligned_bytes(size: int) -> np.ndarray:
     block = np.empty(size + ALIGNMENT, np.uint8)
     start = -block.ctypes.data % ALIGNMENT
     return block[start : start + max(1, size)]
+
+
+class Workspace:
+    """Memory of intermediate tensors that the primitives of several sizes use in turn.
+
+    Its users move when it grows.
+    """
+
+    def __init__(self) -> None:
+        self._block = aligned_bytes(0)
+        self._users: list[weakref.ref[Movable]] = []
+
+    def reserve(self, size: int) -> int:
+        """Return the address of at least ``size`` bytes; what they hold is lost."""
+        if size > self._block.nbytes:
+            self._block = aligned_bytes(size)
+            self._users = [user for user in self._users if user() is not None]
+            for reference in self._users:
+                user = reference()
+                if user is not None:
+                    user.move(self._block.ctypes.data)
+        return self._block.ctypes.data
+
+    def add(self, user: Movable) -> None:
+        """Remember who is to move; not kept alive."""
+        self._users.append(weakref.ref(user))
+
+
+class Movable(Protocol):
+    """A user of a workspace."""
+
+    def move(self, base: int, /) -> None:
+        """Go on at another address."""
+        ...
 
 
 class Pool:

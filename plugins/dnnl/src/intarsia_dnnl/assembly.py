@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from intarsia_runtime.plugin import UnsupportedError
 
-from .arena import Pool, aligned_bytes
+from .arena import aligned_bytes
 from .faults import Candidate, find_fault, is_slow
 from .layout_hints import LayoutHint, find_layout_hints
 from .layouts import canonical, channels_last
@@ -35,7 +35,8 @@ from .names import (
 from .program import PostOp, PrimitiveNode, PrimitiveProgram
 from .sdk import Dnnl
 from .steps import ExecutionArgument
-from .stored import StoredWeight, stored_weight
+from .stored import StoredWeight
+from .weights import Weights
 
 
 class Home(Enum):
@@ -110,6 +111,7 @@ class Assembly:
         executions: What runs, in order.
         scratch_bytes: The largest scratch memory any of them needs.
         keep_alive: What its executions read besides the pool.
+        weights: The constants, in all layouts that are read of them.
         pool: Memory of the constants that were reordered.
         moved: What was reordered, and what came out.
     """
@@ -121,6 +123,7 @@ class Assembly:
         constants: Mapping[str, np.ndarray],
         build_node: Callable[[Assembly, PrimitiveNode], None],
         narrow: AbstractSet[int] | None = None,
+        weights: Weights | None = None,
     ) -> None:
         self.dnnl = dnnl
         self._build_node = build_node
@@ -134,9 +137,11 @@ class Assembly:
         self.executions: list[Execution] = []
         self.scratch_bytes = 0
         self.keep_alive: list[object] = []
-        self.pool = Pool()
+        self.weights = Weights(dnnl, program, constants) if weights is None else weights
+        self.pool = self.weights.pool
         self.moved: list[tuple[MemoryTensor, MemoryTensor]] = []
         self._stored: dict[int, StoredWeight] = {}
+        self._origins: dict[int, int] = {}
         self._alternates: dict[tuple[int, int, int], list[MemoryTensor]] = {}
         self._buffers = 0
         self._borrowed = aligned_bytes(0)
@@ -146,7 +151,7 @@ class Assembly:
                 self.row_major(value), self.new_buffer(Home.ARGUMENT, 0, position)
             )
         for value in program.constants:
-            self.values[value] = self._constant(value, stored_weight(program, value, constants))
+            self.values[value] = self._constant(value)
         self._outputs = {
             value: self.new_buffer(Home.ARGUMENT, 0, len(program.inputs) + position)
             for position, value in reversed(list(enumerate(program.outputs)))
@@ -166,9 +171,11 @@ class Assembly:
         self.dtypes.append(self.dtypes[like])
         return len(self.shapes) - 1
 
-    def _constant(self, value: int, stored: StoredWeight) -> MemoryTensor:
+    def _constant(self, value: int) -> MemoryTensor:
+        stored = self.weights.stored(value)
         buffer = self.new_buffer(Home.CONSTANT, stored.plain_bytes)
         self._stored[buffer.number] = stored
+        self._origins[buffer.number] = value
         self.keep_alive.append(stored)
         return MemoryTensor(self.row_major(value), buffer)
 
@@ -189,11 +196,6 @@ class Assembly:
         if self.dnnl.size(desc) != data.nbytes:
             return None  # with sums of the weights behind them
         return MemoryTensor(desc, self.new_buffer(Home.CONSTANT, data.nbytes, data.ctypes.data))
-
-    def reordered_bytes(self) -> int:
-        """Return the bytes of constants that were reordered or unpacked."""
-        moved = sum(target.buffer.bytes for _, target in self.moved)
-        return moved + sum(stored.unpacked_bytes for stored in self._stored.values())
 
     def integer(self, number: int) -> MemoryTensor:
         """Return a 32-bit integer in memory, e.g. a zero point."""
@@ -230,13 +232,26 @@ class Assembly:
             stored = self._as_stored(tensor, desc)
             if stored is not None:
                 return stored
+            return self._reordered_constant(tensor, desc, size)
+        target = MemoryTensor(desc, self.new_buffer(Home.ARENA, size))
+        self.copy(tensor, target)
+        return target
+
+    def _reordered_constant(self, tensor: MemoryTensor, desc: int, size: int) -> MemoryTensor:
+        """Return a constant in another layout, reordered if nobody wanted it in that before."""
+        origin = self._origins.get(tensor.buffer.number)
+        key = None if origin is None else (origin, tensor.offset, tensor.desc, desc)
+        known = None if key is None else self.weights.find(*key)
+        if known is None:
             address = self.pool.allocate(size)
             target = MemoryTensor(desc, self.new_buffer(Home.CONSTANT, size, address))
             self._run_now(self._reorder(tensor.desc, desc), tensor, target)
             self.moved.append((tensor, target))
-            return target
-        target = MemoryTensor(desc, self.new_buffer(Home.ARENA, size))
-        self.copy(tensor, target)
+            if key is not None:
+                self.weights.keep(*key, address, size)
+        else:
+            target = MemoryTensor(desc, self.new_buffer(Home.CONSTANT, size, known.address))
+        self._origins[target.buffer.number] = -target.buffer.where  # no number of a value
         return target
 
     def copy(self, source: MemoryTensor, target: MemoryTensor) -> None:
@@ -477,6 +492,8 @@ class Assembly:
     def commit(self) -> None:
         """Copy to the caller's arrays the outputs that were not computed in place."""
         for position, value in enumerate(self.program.outputs):
+            if 0 in self.shapes[value]:
+                continue
             tensor = self.values[value]
             number = len(self.program.inputs) + position
             if tensor.buffer.home is Home.ARGUMENT and tensor.buffer.where == number:

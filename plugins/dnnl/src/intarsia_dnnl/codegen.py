@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from intarsia.plugin.accelerator import CompiledUnit, Region, tensor_type
+from intarsia.plugin.accelerator import CompiledUnit, Region, extents, tensor_type
 
 from .draft import DnnlDraft
 from .fuse import fuse
@@ -13,6 +13,7 @@ from .isa import exact_feature
 from .pack import pack_weights
 from .program import (
     FILE,
+    OPEN_SCHEMA,
     SCHEMA,
     PrimitiveNode,
     PrimitiveProgram,
@@ -20,6 +21,7 @@ from .program import (
     print_program,
 )
 from .sdk import check_library
+from .specialize import open_program
 from .support import TABLE
 from .target import DnnlOptions
 
@@ -39,7 +41,7 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     function = region.function
     for param in function.params:
         kind = tensor_type(param)
-        draft.values[param] = draft.new_value(kind.static_shape, kind.dtype.value)
+        draft.values[param] = draft.new_value(extents(param), kind.dtype.value)
     for row, match in TABLE.matches(region):
         draft.values[match.root] = row.lower(draft, match)
     inputs = tuple(draft.value(param) for param in function.params)
@@ -60,13 +62,15 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
         threads=options.num_threads,
         library=options.library,
     )
+    if region.sizes:
+        program = open_program(program, region.sizes, region.typical)
     weights = {name: draft.constants[value][1] for value, name in constants.items()}
     if options.prepack:
         program, weights = pack_weights(program, weights)
     return CompiledUnit(
         name=region.name,
         loader=LOADER,
-        format=SCHEMA,
+        format=SCHEMA if program.open is None else OPEN_SCHEMA,
         files={FILE: print_program(program)},
         constants=weights,
         cpu_features=_needed(draft, options),

@@ -21,6 +21,7 @@ from .packed import PackedWeight
 from .primitives import build_node
 from .program import PrimitiveProgram
 from .sdk import Dnnl
+from .specialize import without_empty
 
 SMALLEST = 4096
 """Bytes of a constant below which it is not worth a description of its layout."""
@@ -41,8 +42,9 @@ def pack_weights(
         return program, dict(constants)
     try:
         dnnl.set_threads(program.threads or available_threads())
-        assembly = Assembly(dnnl, program, constants, build_node)
-        for node in program.nodes:
+        # Of open sizes, the layouts are those of typical ones.
+        assembly = Assembly(dnnl, without_empty(program), constants, build_node)
+        for node in assembly.program.nodes:
             build_node(assembly, node)
         assembly.commit()
         return _packed(assembly, program, constants)

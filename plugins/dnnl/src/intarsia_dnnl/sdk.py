@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from copy import copy
 from ctypes import c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from pathlib import Path
 
@@ -41,6 +42,7 @@ _PROTOTYPES = {
     "memory_desc_create_submemory": (_P, _P, _P, _P),
     "memory_desc_reshape": (_P, _P, _I, _P),
     "memory_desc_permute_axes": (_P, _P, _P),
+    "memory_desc_clone": (_P, _P),
     "memory_desc_query": (_P, _I, _P),
     "memory_desc_destroy": (_P,),
     "memory_create": (_P, _P, _P, _P),
@@ -195,6 +197,19 @@ class Dnnl:
         self._equal.argtypes, self._equal.restype = (c_void_p, c_void_p), c_int
         self._query_md = self._library["dnnl_primitive_desc_query_md"]
         self._query_md.argtypes, self._query_md.restype = (c_void_p, c_int, c_int), c_void_p
+
+    def session(self) -> Dnnl:
+        """Return the same library, engine and stream with an own list of what it makes.
+
+        Closing it destroys what was made with it, and leaves the engine.
+        """
+        other = copy(self)
+        other._owned, other._plain, other._names = {}, {}, {}
+        return other
+
+    def cloned(self, desc: int) -> int:
+        """Return a descriptor equal to one that somebody else owns."""
+        return self.make("memory_desc_clone", desc)
 
     def address(self, name: str) -> int:
         """Return the address of the C function ``dnnl_<name>``."""

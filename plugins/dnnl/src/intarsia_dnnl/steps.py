@@ -39,6 +39,26 @@ class StepTable(ctypes.Structure):
     )
 
 
+class OpenTables(ctypes.Structure):
+    """What ``intarsia_run_open_steps`` chooses a table from."""
+
+    _fields_ = (
+        ("tensors", c_int64),
+        ("sizes", c_int64),
+        ("count", c_int64),
+        ("keys", c_void_p),
+        ("tables", c_void_p),
+        ("used", c_void_p),
+        ("clock", c_int64),
+        ("add", c_void_p),
+        ("last", c_int64),
+    )
+
+
+AddTable = ctypes.CFUNCTYPE(c_int64, c_void_p, c_int64)
+"""Adds a table for new sizes: from the arguments of a call, the number of the table, or -1."""
+
+
 class ExecutionArgument(ctypes.Structure):
     """oneDNN's ``dnnl_exec_arg_t``."""
 

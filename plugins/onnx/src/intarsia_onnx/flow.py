@@ -23,6 +23,7 @@ from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.size import Dim, minimum
 
 from .fold import ConstantFolder
+from .graph import ValueInfo
 from .run_sizes import RunSizes
 
 if TYPE_CHECKING:
@@ -132,6 +133,14 @@ class Flow(Struct, frozen=True, eq=False):
             found = f"{name} {number}"
         self.functions[found] = function
         return found
+
+
+def fits(branch: Branch, declared: Sequence[ValueInfo]) -> bool:
+    """Whether results have the ranks that a graph declares of its outputs."""
+    return all(
+        info.type is None or info.type.rank == tensor_type(value).rank
+        for value, info in zip(branch.results, declared, strict=True)
+    )
 
 
 def _joined_types(

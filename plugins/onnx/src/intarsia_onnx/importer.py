@@ -21,7 +21,7 @@ from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .builder import STATIC_HINT, Builder
 from .context import Converted, Converter, Diverging, Narrow, NodeContext
-from .flow import Branch, Flow, chosen
+from .flow import Branch, Flow, chosen, fits
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node
 from .implied import (
@@ -156,8 +156,8 @@ class Importer:
     def _continued(self, scope: ImportScope, number: int, fork: Diverging) -> list[Expr | None]:
         """Import what follows an ``if`` whose branches differ in type, once for each branch.
 
-        If what follows is possible for one branch alone, that one is required. If it is for both,
-        all of it is in the branches.
+        If what follows is possible for one branch alone, or gives results of the declared ranks
+        for one alone, that one is required. Otherwise all of it is in the branches.
         """
         node, functions = scope.graph.nodes[number], self._functions
         assert functions is not None  # nothing diverges without
@@ -167,12 +167,14 @@ class Importer:
         if len(both) == 2 and _types(both[0]) == _types(both[1]):
             builder = Builder(node.span, self._folder)
             return [*flow.choose(builder, fork.condition, (both[0], both[1]))]
+        if len(both) == 2:
+            both = [trial for trial in both if fits(trial, scope.graph.outputs)]
         if len(both) != 1:
             fork.where = fork.where or str(node.span)
             self._problems.append(fork)
             return [None] * len(scope.graph.outputs)
         require_all(both[0].guards)
-        require_all(chosen(self._folder, fork.condition, trials[0] is not None, node.span))
+        require_all(chosen(self._folder, fork.condition, both[0] is trials[0], node.span))
         return [*both[0].results]
 
     def _trial(self, scope: ImportScope, number: int, branch: Branch) -> Branch | None:

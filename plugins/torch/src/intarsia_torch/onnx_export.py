@@ -89,6 +89,7 @@ def export(
 
 
 def first_line(error: BaseException) -> str:
+    """Return what an error says in one line, without colors."""
     text = str(error).strip() or type(error).__name__
     return re.sub(r"\x1b\[\d*m", "", text.splitlines()[0])[:300]
 

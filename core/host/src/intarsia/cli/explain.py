@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from intarsia_ir.diagnostics import Remark
-from intarsia_ir.graph.given_values import parse_value
+from intarsia_ir.given_values import parse_value
 from intarsia_ir.partition.cost import Plan
 from intarsia_ir.partition.report import (
     Placement,

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from ..host.examine import PluginFinding
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..host.examine import PluginFinding
 
 
 def probe_lines(finding: PluginFinding) -> list[str]:

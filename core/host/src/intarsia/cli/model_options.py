@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.budget import limited, parse_memory
-from intarsia_ir.graph.given_values import parse_value
+from intarsia_ir.given_values import parse_value
 from intarsia_ir.partition.cost import Plan
 from intarsia_ir.partition.rules import parse_place_rule
 from intarsia_ir.size_values import Size, parse_size

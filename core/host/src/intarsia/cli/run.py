@@ -249,7 +249,7 @@ def _print(document: Document, results: dict[str, np.ndarray]) -> None:
         echo(f"verify {check['name']}: {verdict}, largest error {float(check['max_error']):.3g}")
 
 
-def _print_profile(rows: Sequence[Mapping[str, Any]]) -> None:
+def _print_profile(rows: Sequence[Document]) -> None:
     """Print a line for each step; how often steps ran if control flow decided it."""
     counted = any(row["count"] != 1 for row in rows)
     lines = [

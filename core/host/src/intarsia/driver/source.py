@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from intarsia_ir.given_values import Given, input_values
 from intarsia_ir.graph.expr import tensor_type
-from intarsia_ir.graph.given_values import Given, input_values
 from intarsia_ir.graph.guards import is_collecting
 from intarsia_ir.graph.inputs import bind_params, fits
 from intarsia_ir.graph.module import IRModule

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from intarsia_ir.graph.control import bodies_of
 from intarsia_ir.graph.expr import Function
 from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
+from intarsia_ir.graph.typical import typical_values
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.partition.cost import Plan, PricedDevice, Prices
 from intarsia_ir.partition.functions import partition_functions
@@ -150,7 +151,7 @@ def partition_module(
             one,
             tables,
             plan=plan or Plan.COST,
-            prices=prices,
+            prices=replace(prices, typical=typical_values(one.main.params)),
             rules=given,
             ask=keep if asked else None,
             fallback=target.fallback.kind.name,

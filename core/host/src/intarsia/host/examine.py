@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import Struct, field
 
@@ -84,6 +83,8 @@ def examine(plugins: Sequence[Found], seconds: float) -> tuple[PluginFinding, ..
     def look(plugin: Found) -> PluginFinding:
         usable = plugin.state in (State.DISCOVERED, State.LOADED) and plugin.hooks is None
         return _finding(plugin, try_plugin(plugin, seconds, probe=True) if usable else Trial())
+
+    from concurrent.futures import ThreadPoolExecutor  # commands that only name findings do without
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return tuple(pool.map(look, plugins))

@@ -242,7 +242,7 @@ class Host:
     def hardware(self) -> HardwareTable:
         """All hardware tags; reads the plugins' files at the first use, imports nothing."""
         if self._hardware is None:
-            from .hardware import load_hardware  # most commands name no hardware
+            from ..target.hardware import load_hardware  # most commands name no hardware
 
             usable = [p for p in self._manager.found if p.state in (State.DISCOVERED, State.LOADED)]
             self._hardware = load_hardware(usable, self._own_hardware)
@@ -470,6 +470,6 @@ def _read_settings(env: Mapping[str, str]) -> tuple[HardwareTag, ...]:
     skips_trials(env)
     if not env.get("INTARSIA_HARDWARE"):
         return ()
-    from .hardware import own_hardware  # few have files of their own
+    from ..target.hardware import own_hardware  # few have files of their own
 
     return own_hardware(env)

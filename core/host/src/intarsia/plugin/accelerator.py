@@ -53,7 +53,15 @@ if TYPE_CHECKING:
         too_few_macs,
         unknown_call,
     )
-    from intarsia_ir.regions.draft import Draft, array_of, label_of, scalar, sizes
+    from intarsia_ir.regions.draft import (
+        Draft,
+        array_of,
+        extents,
+        label_of,
+        scalar,
+        sizes,
+        typical_sizes,
+    )
     from intarsia_ir.regions.program import MatchStep, RegionProgram, region_program
     from intarsia_ir.regions.region import Region, keep_calls, split_region
     from intarsia_ir.regions.support import (
@@ -87,6 +95,7 @@ if TYPE_CHECKING:
         WorkerLost,
         did_you_mean,
     )
+    from intarsia_runtime.size import Dim, OpenSizeError, numbers
 
     from ..host.markers import hookimpl
     from ..host.probe import Probe
@@ -114,6 +123,7 @@ __all__ = [
     "ConvTranspose",
     "DType",
     "DepthToSpace",
+    "Dim",
     "Draft",
     "Expr",
     "Function",
@@ -126,6 +136,7 @@ __all__ = [
     "Matmul",
     "Memory",
     "OpPattern",
+    "OpenSizeError",
     "Optional",
     "Pattern",
     "Performance",
@@ -173,9 +184,11 @@ __all__ = [
     "count_uses",
     "did_you_mean",
     "drop_regions",
+    "extents",
     "hookimpl",
     "keep_calls",
     "label_of",
+    "numbers",
     "numpy_dtype",
     "op",
     "operator_row",
@@ -190,6 +203,7 @@ __all__ = [
     "temporary_folder",
     "tensor_type",
     "too_few_macs",
+    "typical_sizes",
     "unknown_call",
     "widen",
 ]
@@ -200,7 +214,9 @@ if not TYPE_CHECKING:
         {
             "intarsia.host.markers": "hookimpl",
             "intarsia.host.probe": "Probe",
-            "intarsia_ir.regions.draft": "Draft array_of label_of scalar sizes",
+            "intarsia_ir.regions.draft": (
+                "Draft array_of extents label_of scalar sizes typical_sizes"
+            ),
             "intarsia_ir.regions.table": (
                 "AcceleratorTable Limits Row Sentences always operator_row"
             ),
@@ -240,5 +256,6 @@ if not TYPE_CHECKING:
                 "ArtifactError IntarsiaError PluginError ResourceError TargetError "
                 "ToolchainError UnsupportedError WorkerLost did_you_mean"
             ),
+            "intarsia_runtime.size": "Dim OpenSizeError numbers",
         },
     )

@@ -356,7 +356,7 @@ class TensorScatter(Op):
             if attrs.circular:
                 step = step % room
             inside = all_of((step >= 0, step < length))
-            nearest = minimum(maximum(step, 0), max(length - 1, 0))
+            nearest = minimum(maximum(step, 0), maximum(index(length) - 1, 0))
             new = update[(*indices[:at], nearest, *indices[at + 1 :])]
             return if_then_else(inside, new, cache[indices])
 

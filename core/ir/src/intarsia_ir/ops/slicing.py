@@ -83,7 +83,7 @@ def _slice_size(name: str, size: Size, begin: int, end: int, stride: int) -> Siz
             length = end - begin
             length = length if is_required_natural(length) else maximum(length, 0)
             return (length + (stride - 1)) // stride
-        is_limit = isinstance(begin, int) and 0 <= begin <= end < TO_END and stride >= 1
+        is_limit = not isinstance(begin, Dim) and 0 <= begin <= end < TO_END and stride >= 1
         if is_limit and is_collecting():
             require_at_most(end, size, why)
             return (end - begin + (stride - 1)) // stride

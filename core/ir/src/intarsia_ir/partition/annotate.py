@@ -19,6 +19,8 @@ from intarsia_ir.graph.walk import children, count_uses, post_order
 from intarsia_ir.regions.support import Code, Support, SupportRow, SupportTable
 from intarsia_runtime.errors import IntarsiaError
 
+from .shape_hints import ShapeHints
+
 
 class ClaimedMatch(Struct, frozen=True, eq=False):
     """A match that an accelerator takes.
@@ -110,9 +112,10 @@ def annotate(
     for question in questions:
         columns.append({call: _ask(question, call) for call in reversed(calls)})
     kinds = tuple(kind for kind, _ in tables)
+    helpful = ShapeHints(function)
     verdicts = {
         call: tuple(
-            _final(kind, claimed.get(call), column[call], kinds)
+            _final(kind, claimed.get(call), helpful.added(column[call]), kinds)
             for kind, column in zip(kinds, columns, strict=True)
         )
         for call in calls

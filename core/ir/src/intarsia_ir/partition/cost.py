@@ -27,7 +27,8 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from intarsia_ir.graph.expr import Call, Constant
+from intarsia_ir.graph.expr import Call, Constant, Expr
+from intarsia_ir.graph.typical import TYPICAL_VALUES
 from intarsia_ir.performance import Performance, RelativePerformance
 from intarsia_ir.regions.work import count_bytes, count_flops, is_heavy
 
@@ -74,12 +75,14 @@ class Prices(Struct, frozen=True):
         measured: What was measured; ``None`` if nothing was.
         silent: Kinds that state no performance. Their regions and borders cost nothing, nor do
             their claims without a stated cost: the user put them in front.
+        typical: What size variables are taken for.
     """
 
     fallback: Performance
     accelerators: Mapping[str, Performance]
     measured: MeasuredSeconds | None = None
     silent: frozenset[str] = frozenset()
+    typical: Mapping[str, int] = TYPICAL_VALUES
 
     @classmethod
     def presumed(cls, kinds: Sequence[str]) -> Prices:
@@ -94,6 +97,7 @@ class Prices(Struct, frozen=True):
         accelerators: Sequence[PricedDevice],
         measured: MeasuredSeconds | None = None,
         stated: Mapping[str, Performance | RelativePerformance] = MappingProxyType({}),
+        typical: Mapping[str, int] = TYPICAL_VALUES,
     ) -> Prices:
         """Return the prices of a target's parts.
 
@@ -102,6 +106,7 @@ class Prices(Struct, frozen=True):
             accelerators: In the order of the target.
             measured: What was measured.
             stated: What the hook ``performance`` answered, by kind.
+            typical: What size variables are taken for.
 
         A fallback that states no :class:`Performance` is taken to be an ordinary CPU. One that is
         stated in multiples of the fallback's speed works in the fallback's memory if it is the same
@@ -117,6 +122,7 @@ class Prices(Struct, frozen=True):
             },
             measured,
             frozenset(part.kind for part in accelerators if part.kind not in stated),
+            typical,
         )
 
     def own(self, call: Call) -> int:
@@ -127,7 +133,7 @@ class Prices(Struct, frozen=True):
             seconds = self.measured.own.get(signature_of_calls([call]))
             if seconds is not None:
                 return _picoseconds(seconds)
-        return _picoseconds(self.fallback.launch) + _roofline(self.fallback, [call])
+        return _picoseconds(self.fallback.launch) + self._roofline(self.fallback, [call])
 
     def source(self, claimed: ClaimedMatch) -> CostSource:
         """Return where the cost of a match on an accelerator comes from."""
@@ -149,7 +155,7 @@ class Prices(Struct, frozen=True):
             return None
         match = claimed.match
         values = dict.fromkeys(v for v in match.inputs if not isinstance(v, Constant))
-        borders = [count_bytes(value.type) for value in (*values, match.root)]
+        borders = [self.bytes(value) for value in (*values, match.root)]
         outside = self.launch(claimed.kind) + sum(self.crossing(claimed.kind, b) for b in borders)
         return max(0, _picoseconds(seconds) - outside)
 
@@ -163,7 +169,22 @@ class Prices(Struct, frozen=True):
             return measured
         if claimed.support.flops is not None:
             return _picoseconds(claimed.support.flops / speed.flops)
-        return 0 if claimed.kind in self.silent else _roofline(speed, claimed.match.calls)
+        return 0 if claimed.kind in self.silent else self._roofline(speed, claimed.match.calls)
+
+    def bytes(self, value: Expr) -> int:
+        """Return the size of a value."""
+        return count_bytes(value.type, values=self.typical)
+
+    def _roofline(self, speed: Performance, calls: Sequence[Call]) -> int:
+        """The larger of arithmetic and traffic of each heavy call."""
+        total = 0.0
+        for call in calls:
+            if is_heavy(call):
+                types = (call.type, *(arg.type for arg in call.args))
+                moved = count_bytes(*types, values=self.typical)
+                flops = count_flops(call, self.typical)
+                total += max(flops / speed.flops, moved / speed.bandwidth)
+        return _picoseconds(total)
 
     def launch(self, kind: str) -> int:
         """Return what calling a region costs."""
@@ -192,16 +213,6 @@ def _against(
     if part.device_type == fallback.device_type:
         return speed
     return replace(speed, copy_bandwidth=base.bandwidth, copy_latency=1e-5)
-
-
-def _roofline(speed: Performance, calls: Sequence[Call]) -> int:
-    """The larger of arithmetic and traffic of each heavy call."""
-    total = 0.0
-    for call in calls:
-        if is_heavy(call):
-            moved = count_bytes(call.type, *(arg.type for arg in call.args))
-            total += max(count_flops(call) / speed.flops, moved / speed.bandwidth)
-    return _picoseconds(total)
 
 
 def _picoseconds(seconds: float) -> int:

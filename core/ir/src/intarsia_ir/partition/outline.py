@@ -21,6 +21,7 @@ from intarsia_ir.graph.expr import (
     make_tuple,
 )
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.typical import typical_values
 from intarsia_ir.graph.walk import children, with_children
 from intarsia_ir.regions.region import Region
 
@@ -56,12 +57,14 @@ def outline(module: IRModule, groups: Sequence[Group]) -> Outlined:
     names = iter(region_names(wanted, module.functions))
     renamed: dict[Expr, Expr] = {}
     regions: list[Region] = []
+    typical = typical_values(main.params)
     for group in groups:
         if not group.kind:
             for node in group.nodes:
                 renamed[node] = _rebuild(node, renamed)
             continue
         region, inputs, outputs = _cut(group, next(names), escaping)
+        region = replace(region, typical=typical)
         regions.append(region)
         args = tuple(renamed.get(value, value) for value in inputs)
         _call_region(region, args, outputs, renamed)

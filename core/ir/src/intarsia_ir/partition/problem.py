@@ -11,7 +11,6 @@ from msgspec import Struct
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, TupleGetItem, Var
 from intarsia_ir.graph.scopes import scopes
 from intarsia_ir.graph.walk import children, post_order
-from intarsia_ir.regions.work import count_bytes
 
 from .annotate import Annotated, ClaimedMatch
 from .cost import Prices
@@ -275,7 +274,7 @@ def _values(
             number.get(value, -1),
             tuple(sorted(consumers)),
             value is function.body,
-            (0, *(prices.crossing(kind, count_bytes(value.type)) for kind in kinds)),
+            (0, *(prices.crossing(kind, prices.bytes(value)) for kind in kinds)),
         )
         for value, consumers in readers.items()
     )

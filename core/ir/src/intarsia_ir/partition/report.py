@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import CallFunction, Expr, Function
 from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.typical import typical_values
 from intarsia_ir.graph.walk import post_order
 from intarsia_ir.passes.fuse_quantize import is_in_float
 from intarsia_ir.regions.region import Region
@@ -458,10 +459,11 @@ def seconds_text(seconds: float) -> str:
 
 def border_bytes(main: Function) -> int:
     """Return the bytes that calls of regions read and return in one run of ``main``."""
-    total = 0
+    total, typical = 0, typical_values(main.params)
     for node in post_order(main.body):
         if isinstance(node, CallFunction):
-            total += count_bytes(node.type, *(arg.type for arg in node.args))
+            types = (node.type, *(arg.type for arg in node.args))
+            total += count_bytes(*types, values=typical)
     return total
 
 
@@ -471,8 +473,8 @@ def _region_row(region: Region, nodes: tuple[str, ...]) -> RegionRow:
         region.name,
         region.kind,
         nodes,
-        count_bytes(*(param.type for param in inputs)),
-        count_bytes(region.function.body.type),
+        count_bytes(*(param.type for param in inputs), values=region.typical),
+        count_bytes(region.function.body.type, values=region.typical),
     )
 
 

@@ -30,7 +30,7 @@ from intarsia_runtime.dtype import DType
 from .c_source import RESERVED
 from .names import Names
 from .spelling import MEMORY_TYPES
-from .statements import AddressOf, RegionCall, Statements
+from .statements import AddressOf, RegionCall, SizeTexts, Statements
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +84,12 @@ class Interface(Struct, frozen=True, dict=True):
 
     @property
     def whole(self) -> bool:
-        """Whether C alone can run the plan: it calls no region, or only functions it has."""
+        """Whether C alone can run the plan: it calls no region, or only functions it has.
+
+        A plan of open sizes needs somebody who lays its memory out.
+        """
+        if self.plan.open is not None:
+            return False
         return bool(self.called) or not any(
             isinstance(step, RegionStep) for step in all_steps(self.plan.steps)
         )
@@ -200,14 +205,17 @@ class Interface(Struct, frozen=True, dict=True):
         body = [self.signature(), "{", *memory, *unused, *lines, "    return 0;", "}", ""]
         return "\n".join([*([_COPY] if self._copies() else []), *body])
 
-    def steps(self, place: AddressOf, region: RegionCall) -> list[str]:
+    def steps(
+        self, place: AddressOf, region: RegionCall, frame: SizeTexts | None = None
+    ) -> list[str]:
         """Return the statements that carry out the plan.
 
         Args:
             place: Gives the address of an argument.
             region: Writes the call of a region.
+            frame: Gives sizes of a plan of open sizes.
         """
-        return Statements(place, region).write(self.plan.steps)
+        return Statements(place, region, frame).write(self.plan.steps)
 
     def _copies(self) -> bool:
         return any(isinstance(step, CopyStep) for step in all_steps(self.plan.steps))

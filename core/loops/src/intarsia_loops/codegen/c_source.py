@@ -59,7 +59,7 @@ def kernel_name(function: PrimFunc) -> str:
 
 
 def print_kernel(function: PrimFunc, functions: Functions) -> str:
-    """Return a kernel as a function of pointers: inputs, outputs, scratch.
+    """Return a kernel as a function of pointers, to inputs, outputs and scratch, and of sizes.
 
     Args:
         function: The kernel; intrinsics with a rule have been expanded.
@@ -101,8 +101,14 @@ class _KernelSource(Struct):
             const = "const " if buffer in function.input_params else ""
             kind = spelling.memory[buffer.dtype]
             parameters.append(f"{const}{kind} *{spelling.restrict} {name}")
+        for size in function.sizes:
+            name = v.variables[size] = v.names.fresh(size.name)
+            v.counters.add(size)
+            v.natural.add(size)
+            parameters.append(f"{spelling.index} {name}")
         self.stmt(function.body)
         unused = [f"    (void){v.buffers[b]};" for b in function.params if b not in v.used]
+        unused += [f"    (void){v.variables[n]};" for n in function.sizes if n not in v.used]
         head = f"{spelling.kernel} {kernel_name(function)}("
         joined = f",\n{' ' * len(head)}".join(parameters) or "void"
         return "\n".join([f"{head}{joined})", "{", *unused, *v.lines, "}", ""])

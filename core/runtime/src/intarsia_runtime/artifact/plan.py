@@ -23,7 +23,9 @@ last entry of ``context`` is then the address of the *frame*, an array of ``int6
 variables; the bytes of the workspace; the offset of each slot; the sizes of the outputs, one output
 after the other. ``int32_t intarsia_plan_sizes(int64_t *frame)`` computes what stands behind the
 variables; it returns 0, or the number, from 1, of the first guard that does not hold. Kernels take
-the size variables that they name as ``int64_t`` behind their buffers.
+the size variables that they name as ``int64_t`` behind their buffers. Regions get the sizes of the
+run in the shapes of their tensors, and behind these the size variables that they name, as integers;
+``intarsia_run_open_steps`` finds what belongs to them (see ``intarsia_runtime.loading``).
 
 **Stages.** Some sizes are only known when steps have run: how many rows ``NonZero`` found. A
 :class:`SizesStep` reads such variables from memory; its number, from 1, is the *stage*. What
@@ -50,6 +52,7 @@ every 64 iterations, and ``main`` ends with -1 where it returns 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from hashlib import sha256
 from itertools import chain
@@ -160,12 +163,14 @@ class RegionStep(Struct, frozen=True):
         args: Its tensors.
         label: Kind of the accelerator and name of the region, for profiles.
         nodes: Names of the model's nodes in it.
+        sizes: Size variables that it takes behind the tensors, as integers.
     """
 
     region: int
     args: tuple[Argument, ...]
     label: str = ""
     nodes: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
 
 
 class CopyStep(Struct, frozen=True):
@@ -347,6 +352,27 @@ def passed_outputs(plan: CallPlan, before: int | None = None) -> tuple[TensorSpe
     return tuple(spec for spec in outputs if plan.open.stage(*spec.shape) == 0)
 
 
+def calls_open_regions(plan: CallPlan) -> bool:
+    """Whether a region that the plan calls takes size variables."""
+    return bool(_region_sizes(plan.steps))
+
+
+def _region_sizes(steps: Iterable[Step]) -> list[tuple[str, ...]]:
+    """Return the size variables of every call of a region that takes some, at any depth."""
+    found: list[tuple[str, ...]] = []
+    for step in steps:
+        match step:
+            case RegionStep(sizes=sizes) if sizes:
+                found.append(sizes)
+            case IfStep(then=then, orelse=orelse):
+                found += _region_sizes((*then.steps, *orelse.steps))
+            case LoopStep(body=body):
+                found += _region_sizes(body.steps)
+            case _:
+                pass
+    return found
+
+
 def has_loops(plan: CallPlan) -> bool:
     """Whether a plan has a loop, so that its context has ``poll``."""
     return _loops(Block(plan.steps))
@@ -385,8 +411,10 @@ def plan_stamp(plan: CallPlan) -> int:
     if plan.open is None:
         return stamp_of((specs, counts, steps))
     opened = (plan.open.variables, [str(size) for size in plan.open.slots])
+    given = _region_sizes(plan.steps)
     guards = [(str(guard.left), str(guard.right)) for guard in plan.open.guards]
     stages = (plan.open.stages,) if plan.open.stages else ()
+    opened = (*opened, given) if given else opened
     return stamp_of((repr(specs), counts, repr(steps), opened, guards, *stages))
 
 

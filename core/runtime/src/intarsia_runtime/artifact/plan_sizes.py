@@ -17,6 +17,7 @@ from .plan import (
     KernelStep,
     LoopStep,
     OpenSizes,
+    RegionStep,
     SizesStep,
     Step,
 )
@@ -48,7 +49,7 @@ def _used_sizes(plan: CallPlan) -> set[str]:
     names: set[str] = set()
     for step in all_steps(plan.steps):
         shapes += [argument.shape for argument in step_arguments(step)]
-        names.update(step.sizes if isinstance(step, KernelStep) else ())
+        names.update(step.sizes if isinstance(step, KernelStep | RegionStep) else ())
         if isinstance(step, GuardStep):
             shapes.append(cast("tuple[int, ...]", (step.guard.left, step.guard.right)))
         if isinstance(step, LoopStep) and step.most is not None:
@@ -138,6 +139,6 @@ def _stages_of(plan: CallPlan, sizes: OpenSizes, step: Step) -> set[int]:
     if isinstance(step, LoopStep) and step.most is not None:
         used.append(step.most)
     names = {name for size in used if isinstance(size, Dim) for name in size.variables()}
-    names.update(step.sizes if isinstance(step, KernelStep) else ())
+    names.update(step.sizes if isinstance(step, KernelStep | RegionStep) else ())
     numbered = enumerate(sizes.stages, start=1)
     return {number for number, stage in numbered if not names.isdisjoint(stage)}

@@ -292,7 +292,7 @@ class PlanWalk:
         """Fill in what is known of a step before it runs."""
         program, arguments = self._program, step_arguments(step)
         specs = tuple([TensorSpec("", a.shape, a.dtype) for a in arguments])
-        sizes = step.sizes if isinstance(step, KernelStep) else ()
+        sizes = () if isinstance(step, CopyStep) else step.sizes
         block = ArgumentBlock(specs, trailing=[self._values[name] for name in sizes])
         bound: list[tuple[DLTensor, Argument]] = []
         for tensor, argument in zip(block.tensors, arguments, strict=True):

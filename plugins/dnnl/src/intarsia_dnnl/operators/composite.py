@@ -15,10 +15,10 @@ from intarsia.plugin.accelerator import (
     Pattern,
     Support,
     Wildcard,
+    extents,
     label_of,
     op,
     scalar,
-    sizes,
 )
 
 from ..draft import DnnlDraft
@@ -50,7 +50,7 @@ class _Spelled(Struct, frozen=True):
 
     def supports(self, match: Match) -> Support:
         """Check the constants, and that they do not broadcast ``x``."""
-        if sizes(match.bound["x"]) != sizes(match.root):
+        if extents(match.bound["x"]) != extents(match.root):
             return Support.no(Code.UNSUPPORTED_SHAPE, "a constant broadcasts the operand")
         for name, wanted in self.numbers:
             found = scalar(match.bound[name])

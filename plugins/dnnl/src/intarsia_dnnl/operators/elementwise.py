@@ -15,14 +15,14 @@ from intarsia.plugin.accelerator import (
     Expr,
     Match,
     Support,
+    extents,
     label_of,
     op,
     scalar,
-    sizes,
 )
 
 from ..draft import DnnlDraft
-from .row import DnnlRow
+from .row import DnnlRow, shape_text
 
 
 class _Function(Struct, frozen=True):
@@ -100,7 +100,7 @@ def _folded(call: Call) -> tuple[Expr, str, float, float] | None:
     """Return operand, function and parameters if one operand is a constant scalar."""
     left, right = call.args
     number, first = scalar(right), scalar(left)
-    if number is not None and sizes(left) == sizes(call) and math.isfinite(number):
+    if number is not None and extents(left) == extents(call) and math.isfinite(number):
         match call.name:
             case "add":
                 return (left, "linear", 1.0, number)
@@ -114,7 +114,7 @@ def _folded(call: Call) -> tuple[Expr, str, float, float] | None:
                 return (left, "pow", 1.0, number)
             case _:
                 return None
-    if first is not None and sizes(right) == sizes(call) and math.isfinite(first):
+    if first is not None and extents(right) == extents(call) and math.isfinite(first):
         match call.name:
             case "add":
                 return (right, "linear", 1.0, first)
@@ -149,10 +149,10 @@ def fast_broadcast(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
 
 def _operands(call: Call) -> tuple[Expr, Expr] | None:
     """Return the operands, the one as large as the result first; ``None`` if neither can be."""
-    result, (left, right) = sizes(call), call.args
-    if _aligned(sizes(left), len(result)) == result:
+    result, (left, right) = extents(call), call.args
+    if _aligned(extents(left), len(result)) == result:
         return (left, right)
-    if call.name in _COMMUTATIVE and _aligned(sizes(right), len(result)) == result:
+    if call.name in _COMMUTATIVE and _aligned(extents(right), len(result)) == result:
         return (right, left)
     return None
 
@@ -171,12 +171,12 @@ def _supports_binary(match: Match) -> Support:
             Code.UNSUPPORTED_SHAPE,
             f"oneDNN broadcasts only the second operand of {call.name}, not the first",
         )
-    result = sizes(call)
-    shape = _aligned(sizes(operands[1]), len(result))
+    result = extents(call)
+    shape = _aligned(extents(operands[1]), len(result))
     if not fast_broadcast(shape, result):
         return Support.no(
             Code.UNSUPPORTED_SHAPE,
-            f"no fast kernel broadcasts {list(shape)} to {list(result)}",
+            f"no fast kernel broadcasts {shape_text(shape)} to {shape_text(result)}",
         )
     return Support.yes()
 
@@ -188,7 +188,7 @@ def _lower_binary(draft: DnnlDraft, match: Match) -> int:
         operand, algorithm, alpha, beta = folded
         return draft.eltwise(algorithm, draft.value(operand), alpha, beta, label=label_of(call))
     operands = _operands(call) or (call.args[0], call.args[1])
-    result = sizes(call)
+    result = extents(call)
     values = tuple(
         draft.view(draft.value(arg), _aligned(draft.shape(draft.value(arg)), len(result)))
         for arg in operands
@@ -198,7 +198,7 @@ def _lower_binary(draft: DnnlDraft, match: Match) -> int:
 
 
 def _supports_prelu(match: Match) -> Support:
-    data, slope = (sizes(arg) for arg in match.root.args)
+    data, slope = (extents(arg) for arg in match.root.args)
     if scalar(match.root.args[1]) is not None:
         return Support.yes()
     if not 2 <= len(data) <= 5:
@@ -208,7 +208,8 @@ def _supports_prelu(match: Match) -> Support:
     if aligned not in (data, by_channel):
         return Support.no(
             Code.UNSUPPORTED_SHAPE,
-            f"a slope {list(slope)} for {list(data)} (one for each channel or element is)",
+            f"a slope {shape_text(slope)} for {shape_text(data)}"
+            " (one for each channel or element is)",
         )
     return Support.yes()
 
@@ -220,7 +221,7 @@ def _lower_prelu(draft: DnnlDraft, match: Match) -> int:
         return draft.eltwise("relu", data, number, label=label)
     slope = draft.value(match.root.args[1])
     weights = draft.view(slope, _aligned(draft.shape(slope), len(draft.shape(data))))
-    return draft.add("prelu", (data, weights), sizes(match.root), label=label)
+    return draft.add("prelu", (data, weights), extents(match.root), label=label)
 
 
 ROWS = (

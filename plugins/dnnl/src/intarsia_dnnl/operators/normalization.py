@@ -6,15 +6,15 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from intarsia.plugin.accelerator import Code, Match, Support, label_of, op, sizes
+from intarsia.plugin.accelerator import Code, Match, Support, extents, label_of, op
 
 from ..draft import DnnlDraft
-from .row import DnnlRow
+from .row import DnnlRow, shape_text
 
 
 def _supports_softmax(match: Match) -> Support:
     attrs: Any = match.attrs
-    if sizes(match.root)[attrs.axis] == 1:
+    if extents(match.root)[attrs.axis] == 1:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"axis {attrs.axis} holds one element")
     return Support.yes()
 
@@ -47,18 +47,19 @@ def _lower_softmax(draft: DnnlDraft, match: Match) -> int:
 
 def _supports_layer_norm(match: Match) -> Support:
     attrs: Any = match.attrs
-    shape = sizes(match.root)
+    shape = extents(match.root)
     for arg in match.root.args[1:]:
-        if prod(sizes(arg)) != prod(shape[attrs.axis :]):
+        if prod(extents(arg)) != prod(shape[attrs.axis :]):
             return Support.no(
-                Code.UNSUPPORTED_SHAPE, f"scale or bias of shape {list(sizes(arg))} is broadcast"
+                Code.UNSUPPORTED_SHAPE,
+                f"scale or bias of shape {shape_text(extents(arg))} is broadcast",
             )
     return Support.yes()
 
 
 def _lower_layer_norm(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
-    shape, label = sizes(match.root), label_of(match.root)
+    shape, label = extents(match.root), label_of(match.root)
     outer, inner = prod(shape[: attrs.axis]), prod(shape[attrs.axis :])
     data, *weights = (draft.value(arg) for arg in match.root.args)
     args = (draft.view(data, (outer, inner)), *(draft.view(w, (inner,)) for w in weights))
@@ -68,7 +69,7 @@ def _lower_layer_norm(draft: DnnlDraft, match: Match) -> int:
 
 
 def _supports_batch_norm(match: Match) -> Support:
-    rank = len(sizes(match.root))
+    rank = len(extents(match.root))
     if not 2 <= rank <= 5:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {rank} (2 to 5 are)")
     return Support.yes()
@@ -78,7 +79,7 @@ def _lower_batch_norm(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     args = tuple(draft.value(arg) for arg in match.root.args)
     numbers = {"epsilon": attrs.epsilon}
-    return draft.add("batch_norm", args, sizes(match.root), numbers, label=label_of(match.root))
+    return draft.add("batch_norm", args, extents(match.root), numbers, label=label_of(match.root))
 
 
 ROWS = (

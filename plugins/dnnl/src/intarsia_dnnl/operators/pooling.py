@@ -5,17 +5,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from intarsia.plugin.accelerator import Code, Match, Support, label_of, op, sizes
+from intarsia.plugin.accelerator import Code, Match, Support, extents, label_of, numbers, op
 
 from ..draft import DnnlDraft
-from .row import STORED, DnnlRow
+from .row import STORED, DnnlRow, shape_text
 from .shape import moves
 
 
 def _needed(match: Match) -> tuple[int, ...]:
-    """Padding behind the data that the last window reaches into; negative if it ends before."""
+    """Padding behind the data that the last window reaches into; negative if it ends before.
+
+    Of open sizes the most that it may be.
+
+    Raises:
+        OpenSizeError: Windows that are added beyond the padding need numbers.
+    """
     attrs: Any = match.attrs
-    data, result = sizes(match.root.args[0])[2:], sizes(match.root)[2:]
+    data, result = extents(match.root.args[0])[2:], extents(match.root)[2:]
+    if not attrs.ceil_mode and len(numbers((*data, *result))) < 2 * len(data):
+        return tuple(high for _, high in attrs.padding)
     return tuple(
         (m - 1) * attrs.strides[d] + attrs.kernel[d] - n - attrs.padding[d][0]
         for d, (n, m) in enumerate(zip(data, result, strict=True))
@@ -24,7 +32,7 @@ def _needed(match: Match) -> tuple[int, ...]:
 
 def _supports_pool(match: Match) -> Support:
     attrs: Any = match.attrs
-    rank = len(sizes(match.root))
+    rank = len(extents(match.root))
     if not 3 <= rank <= 5:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"{rank - 2}-dimensional pooling (1 to 3 are)")
     if any(size != 1 for size in attrs.dilation):
@@ -64,7 +72,7 @@ def _lower_pool(draft: DnnlDraft, match: Match) -> int:
     }
     value = draft.value(match.root.args[0])
     label, dtype = label_of(match.root), draft.dtypes[value]
-    return draft.add("pool", (value,), sizes(match.root), numbers, label=label, dtype=dtype)
+    return draft.add("pool", (value,), extents(match.root), numbers, label=label, dtype=dtype)
 
 
 _REDUCTIONS = {"sum": "sum", "mean": "mean", "max": "max", "prod": "mul"}
@@ -72,7 +80,7 @@ _REDUCTIONS = {"sum": "sum", "mean": "mean", "max": "max", "prod": "mul"}
 
 def _is_global_pool(match: Match) -> bool:
     attrs: Any = match.attrs
-    rank = len(sizes(match.root.args[0]))
+    rank = len(extents(match.root.args[0]))
     spatial = tuple(range(2, rank))
     least = {"mean": 3, "max": 4}.get(match.root.name, 6)  # rows of three axes may be attention's
     return least <= rank <= 5 and attrs.axes == spatial
@@ -81,7 +89,7 @@ def _is_global_pool(match: Match) -> bool:
 def _supports_reduction(match: Match) -> Support:
     attrs: Any = match.attrs
     axes: tuple[int, ...] = attrs.axes
-    shape = sizes(match.root.args[0])
+    shape = extents(match.root.args[0])
     if not axes:
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, "nothing is reduced")
     if _is_global_pool(match):
@@ -94,7 +102,9 @@ def _supports_reduction(match: Match) -> Support:
     if len(shape) > 5:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {len(shape)} is more than 5")
     if all(shape[axis] == 1 for axis in axes):
-        return Support.no(Code.UNSUPPORTED_SHAPE, f"axes {axes} of {list(shape)} hold one element")
+        return Support.no(
+            Code.UNSUPPORTED_SHAPE, f"axes {axes} of {shape_text(shape)} hold one element"
+        )
     return Support.yes()
 
 
@@ -111,7 +121,7 @@ def _lower_reduction(draft: DnnlDraft, match: Match) -> int:
         algorithm = "max" if match.root.name == "max" else "avg_exclude_padding"
         pool = {**window, "algorithm": algorithm}
         value = draft.add("pool", (value,), kept, pool, label=label)
-        return draft.view(value, sizes(match.root))
+        return draft.view(value, extents(match.root))
     # Only the innermost axes are reduced fast.
     order = (*(axis for axis in range(len(shape)) if axis not in attrs.axes), *attrs.axes)
     if order != tuple(range(len(shape))):
@@ -120,12 +130,12 @@ def _lower_reduction(draft: DnnlDraft, match: Match) -> int:
         kept = tuple(kept[axis] for axis in order)
     numbers = {"algorithm": _REDUCTIONS[match.root.name]}
     value = draft.add("reduction", (value,), kept, numbers, label=label)
-    return draft.view(value, sizes(match.root))
+    return draft.view(value, extents(match.root))
 
 
 def _supports_lrn(match: Match) -> Support:
     attrs: Any = match.attrs
-    rank = len(sizes(match.root))
+    rank = len(extents(match.root))
     if rank != 4:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {rank} (4 is)")
     if attrs.size % 2 == 0:
@@ -137,7 +147,7 @@ def _lower_lrn(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     numbers = {"size": attrs.size, "alpha": attrs.alpha, "beta": attrs.beta, "bias": attrs.bias}
-    return draft.add("lrn", (value,), sizes(match.root), numbers, label=label_of(match.root))
+    return draft.add("lrn", (value,), extents(match.root), numbers, label=label_of(match.root))
 
 
 _LEAST = "NaN is passed over, and minus infinity becomes the least finite number"

@@ -19,15 +19,15 @@ from intarsia.plugin.accelerator import (
     Pattern,
     Support,
     array_of,
+    extents,
     label_of,
     op,
-    sizes,
     tensor_type,
 )
 
 from ..draft import DnnlDraft
 from ..program import PostOp
-from .row import STORED, DnnlRow
+from .row import STORED, DnnlRow, shape_text
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -82,7 +82,7 @@ def _supports_linear(match: Match, axis: int) -> Support:
 
 
 def _supports_conv(match: Match) -> Support:
-    rank = len(sizes(match.root))
+    rank = len(extents(match.root))
     if not 3 <= rank <= 5:
         return Support.no(
             Code.UNSUPPORTED_SHAPE, f"{rank - 2}-dimensional convolution (1 to 3 are)"
@@ -93,7 +93,7 @@ def _supports_conv(match: Match) -> Support:
 def _supports_matmul(match: Match) -> Support:
     call = _inner(match)
     attrs: Any = call.attrs
-    if attrs.transpose_a or len(sizes(call.args[3])) != 2:
+    if attrs.transpose_a or len(extents(call.args[3])) != 2:
         return Support.no(
             Code.UNSUPPORTED_ATTRIBUTE, "only products of rows and one constant matrix are taken"
         )
@@ -119,16 +119,16 @@ def _linear(
         args.append(draft.constant(bias.astype(np.float32)))
     zero = int(array_of(y_zero))
     attrs = {**numbers, "src_zero": int(array_of(x_zero)), "dst_zero": zero}
-    shape = sizes(call)
+    shape = extents(call)
     if kind == "qmatmul":
-        shape = (int(np.prod(shape[:-1])), shape[-1])
+        shape = (prod(shape[:-1]), shape[-1])
     dtype = tensor_type(call).dtype
     result = draft.add(kind, tuple(args), shape, attrs, label=label_of(call), dtype=dtype.value)
     if match.root is not call:
         limits, bounds = np.iinfo(dtype.value), _bounds(match.root)
         low, high = max(bounds[0], limits.min) - zero, min(bounds[1], limits.max) - zero
         draft.then(PostOp("eltwise", "clip_v2", float(low), float(high)))
-    return draft.view(result, sizes(match.root))
+    return draft.view(result, extents(match.root))
 
 
 def _bounds(call: Call) -> tuple[float, float]:
@@ -153,7 +153,7 @@ def _lower_conv(draft: DnnlDraft, match: Match) -> int:
 def _supports_deconv(match: Match) -> Support:
     call = match.root
     attrs: Any = call.attrs
-    rank = len(sizes(call))
+    rank = len(extents(call))
     if not 3 <= rank <= 5:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"{rank - 2} spatial dimensions (1 to 3 are)")
     if attrs.groups != 1:
@@ -192,8 +192,8 @@ def _lower_matmul(draft: DnnlDraft, match: Match) -> int:
     axis = 0 if attrs.transpose_b else 1
     weight = _known(_symmetric(array_of(call.args[3]), array_of(call.args[5]), axis))
     matrix = np.ascontiguousarray(weight.T) if attrs.transpose_b else weight
-    shape = sizes(call.args[0])
-    rows = draft.view(draft.value(call.args[0]), (int(np.prod(shape[:-1])), shape[-1]))
+    shape = extents(call.args[0])
+    rows = draft.view(draft.value(call.args[0]), (prod(shape[:-1]), shape[-1]))
     return _linear(draft, match, "qmatmul", rows, matrix, {})
 
 
@@ -212,7 +212,7 @@ def _supports_add(match: Match) -> Support:
         )
     if not all(_is_byte(expr) for expr in (call.args[0], call.args[3], call)):
         return Support.no(Code.UNSUPPORTED_DTYPE, f"{call.name} of and to 8-bit integers only")
-    if sizes(call.args[0]) != sizes(call) or sizes(call.args[3]) != sizes(call):
+    if extents(call.args[0]) != extents(call) or extents(call.args[3]) != extents(call):
         return Support.no(Code.UNSUPPORTED_SHAPE, "operands that broadcast are not taken")
     return Support.yes()
 
@@ -227,7 +227,7 @@ def _lower_add(draft: DnnlDraft, match: Match) -> int:
     scales = [draft.constant(np.asarray([value], np.float32)) for value in (left, right)]
     args = (draft.value(call.args[0]), draft.value(call.args[3]), *scales)
     dtype = tensor_type(call).dtype.value
-    result = draft.add("qadd", args, sizes(call), label=label_of(call), dtype=dtype)
+    result = draft.add("qadd", args, extents(call), label=label_of(call), dtype=dtype)
     shift = y_zero - a_zero * left - b_zero * right
     draft.then(PostOp("eltwise", "linear", 1.0, shift))
     if match.root is not call:
@@ -243,7 +243,7 @@ def _supports_mean(match: Match) -> Support:
     if refused is not None:
         return refused
     attrs: Any = call.attrs
-    rank = len(sizes(call.args[0]))
+    rank = len(extents(call.args[0]))
     if tensor_type(call).dtype is not tensor_type(call.args[0]).dtype:
         return Support.no(Code.UNSUPPORTED_DTYPE, "the mean and the data must have one type")
     if not 3 <= rank <= 5 or attrs.axes != tuple(range(2, rank)):
@@ -253,10 +253,10 @@ def _supports_mean(match: Match) -> Support:
 
 def _lower_mean(draft: DnnlDraft, match: Match) -> int:
     call = match.root
-    shape = sizes(call.args[0])
+    shape = extents(call.args[0])
     ones, none = (1,) * (len(shape) - 2), (0,) * (len(shape) - 2)
     numbers = {"kernel": shape[2:], "strides": ones, "padding_low": none, "padding_high": none}
-    return draft.view(_mean(draft, call, (*shape[:2], *ones), numbers), sizes(call))
+    return draft.view(_mean(draft, call, (*shape[:2], *ones), numbers), extents(call))
 
 
 def _mean(draft: DnnlDraft, call: Call, shape: tuple[int, ...], numbers: Any) -> int:
@@ -275,11 +275,12 @@ def _supports_layer_norm(match: Match) -> Support:
     if refused is not None:
         return refused
     attrs: Any = call.attrs
-    inner = prod(sizes(call)[attrs.axis :])
+    inner = prod(extents(call)[attrs.axis :])
     for arg in call.args[5:]:
-        if prod(sizes(arg)) != inner:
+        if prod(extents(arg)) != inner:
             return Support.no(
-                Code.UNSUPPORTED_SHAPE, f"scale or bias of shape {list(sizes(arg))} is broadcast"
+                Code.UNSUPPORTED_SHAPE,
+                f"scale or bias of shape {shape_text(extents(arg))} is broadcast",
             )
     return Support.yes()
 
@@ -288,7 +289,7 @@ def _lower_layer_norm(draft: DnnlDraft, match: Match) -> int:
     """Neither the scale of the data nor its zero point matters, but to ``epsilon``."""
     call = match.root
     attrs: Any = call.attrs
-    shape = sizes(call)
+    shape = extents(call)
     outer, inner = prod(shape[: attrs.axis]), prod(shape[attrs.axis :])
     scale, _, y_scale, y_zero = (float(array_of(arg)) for arg in call.args[1:5])
     gamma, *beta = (array_of(arg).reshape(inner).astype(np.float64) for arg in call.args[5:])
@@ -307,7 +308,7 @@ def _supports_avg_pool(match: Match) -> Support:
     if refused is not None:
         return refused
     attrs: Any = call.attrs
-    rank = len(sizes(call.args[0]))
+    rank = len(extents(call.args[0]))
     if tensor_type(call).dtype is not tensor_type(call.args[0]).dtype:
         return Support.no(Code.UNSUPPORTED_DTYPE, "the mean and the data must have one type")
     if not 3 <= rank <= 5:
@@ -329,7 +330,7 @@ def _lower_avg_pool(draft: DnnlDraft, match: Match) -> int:
         "padding_low": tuple(low for low, _ in attrs.padding),
         "padding_high": tuple(high for _, high in attrs.padding),
     }
-    return _mean(draft, match.root, sizes(match.root), numbers)
+    return _mean(draft, match.root, extents(match.root), numbers)
 
 
 def _supports_requantize(match: Match) -> Support:
@@ -349,7 +350,7 @@ def _lower_requantize(draft: DnnlDraft, match: Match) -> int:
     factor = draft.constant(np.asarray(scale / y_scale, np.float32))
     attrs = {"src_zero": int(zero[0]), "dst_zero": int(y_zero[0])}
     args, dtype = (draft.value(call.args[0]), factor), tensor_type(call).dtype.value
-    return draft.add("convert", args, sizes(call), attrs, label=label_of(call), dtype=dtype)
+    return draft.add("convert", args, extents(call), attrs, label=label_of(call), dtype=dtype)
 
 
 def _supports_convert(match: Match) -> Support:
@@ -373,7 +374,7 @@ def _lower_convert(draft: DnnlDraft, match: Match) -> int:
     value = draft.value(call.args[0])
     dtype = tensor_type(call).dtype.value
     return draft.add(
-        "convert", (value, factor), sizes(call), attrs, label=label_of(call), dtype=dtype
+        "convert", (value, factor), extents(call), attrs, label=label_of(call), dtype=dtype
     )
 
 

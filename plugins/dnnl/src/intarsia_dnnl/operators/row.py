@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from intarsia.plugin import accelerator
@@ -25,6 +26,7 @@ LIMITS = Limits(
     dtypes=(DType.FLOAT32,),
     ranks=range(7),
     scalars=False,
+    symbolic=True,
     sentences=Sentences(
         dtype="only {taken} is taken, not {dtype}", rank="rank {rank} is more than 6"
     ),
@@ -32,6 +34,11 @@ LIMITS = Limits(
 
 
 _RELU = "NaN becomes 0"  # -special=exact takes the row too, and computes it otherwise
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """Return a shape as messages have it; expressions stand for sizes of the run."""
+    return f"[{', '.join(map(str, shape))}]"
 
 
 @dataclass(frozen=True)

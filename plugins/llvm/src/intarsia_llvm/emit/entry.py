@@ -23,6 +23,7 @@ from intarsia_runtime.artifact.plan import (
     poll_entry,
 )
 from intarsia_runtime.artifact.plan_walk import all_steps
+from intarsia_runtime.size import numbers
 
 from .blocks import Blocks
 from .checks import ModuleConstants
@@ -108,6 +109,7 @@ class _LlvmMain(Struct):
     packed: str = ""
     tensors: str = ""
     none: str = ""
+    shapes: str = ""
     frame: Frame | None = None
     blocks: Blocks | None = None
 
@@ -121,12 +123,15 @@ class _LlvmMain(Struct):
         regions = [step for step in all_steps(plan.steps) if isinstance(step, RegionStep)]
         widest = max([len(step.args) for step in regions], default=0)
         if widest:
-            self.packed = self.w.alloca("i64", 2 * widest, 16)
+            behind = max(len(step.sizes) for step in regions)
+            self.packed = self.w.alloca("i64", 2 * (widest + behind), 16)
             self.tensors = self.w.alloca("i64", _TENSOR_BYTES // 8 * widest, 16)
             self.none = self.w.alloca("i64", 2, 16)
         if plan.open is not None:
             entry = self._context(frame_entry(plan))
             self.frame = Frame(self.w, entry, plan.open)
+            most = max([sum(len(a.shape) for a in s.args) for s in regions], default=0)
+            self.shapes = self.w.alloca("i64", most, 8) if most else ""
         poll = self._poll if has_loops(plan) else None
         self.blocks = Blocks(self.w, self._pointer, self._region, self._sizes, self.frame, poll)
         self.blocks.write(plan.steps)
@@ -230,21 +235,43 @@ class _LlvmMain(Struct):
         """Call a region; its tensors are described on the stack."""
         w = self.w
         assert self.blocks is not None  # it asks for the call
+        behind = 0
         for number, arg in enumerate(step.args):
             tensor = w.emit(f"getelementptr i8, ptr {self.tensors}, i64 {number * _TENSOR_BYTES}")
-            self._describe(tensor, arg, self.blocks.address_of(arg))
-            packed = w.emit(f"getelementptr i8, ptr {self.packed}, i64 {16 * number}")
-            w.do(f"store i64 7, ptr {packed}, align 8")
-            slot = w.emit(f"getelementptr i8, ptr {packed}, i64 8")
-            w.do(f"store ptr {tensor}, ptr {slot}, align 8")
+            self._describe(tensor, arg, self.blocks.address_of(arg), self._shape(arg, behind))
+            behind += len(arg.shape)
+            self._pack(number, 7, f"ptr {tensor}")
+        for number, name in enumerate(step.sizes, start=len(step.args)):
+            assert self.frame is not None  # of open plans alone
+            self._pack(number, 1, f"i64 {self.frame.variable(name)}")
         first = 1 + len(self.plan.constants) + 2 * step.region
         function, handle = self._context(first), self._context(first + 1)
         w.do(f"store [2 x i64] zeroinitializer, ptr {self.none}, align 8")
-        values = f"ptr {handle}, ptr {self.packed}, i32 {len(step.args)}, ptr {self.none}"
+        count = len(step.args) + len(step.sizes)
+        values = f"ptr {handle}, ptr {self.packed}, i32 {count}, ptr {self.none}"
         status = w.emit(f"call i32 {function}({values})")
         self._go_on_if(w.emit(f"icmp eq i32 {status}, 0"))
 
-    def _describe(self, tensor: str, arg: Argument, address: str) -> None:
+    def _pack(self, number: int, kind: int, value: str) -> None:
+        """Fill in an argument of a region: a number of its type, and the value."""
+        w = self.w
+        packed = w.emit(f"getelementptr i8, ptr {self.packed}, i64 {16 * number}")
+        w.do(f"store i64 {kind}, ptr {packed}, align 8")
+        slot = w.emit(f"getelementptr i8, ptr {packed}, i64 8")
+        w.do(f"store {value}, ptr {slot}, align 8")
+
+    def _shape(self, arg: Argument, behind: int) -> str:
+        """Return the address of a shape; one of open sizes is written ``behind`` others."""
+        if len(numbers(arg.shape)) == len(arg.shape) or self.frame is None:
+            return self.statics.shape(arg.shape)
+        w = self.w
+        start = w.emit(f"getelementptr i64, ptr {self.shapes}, i64 {behind}")
+        for axis, size in enumerate(arg.shape):
+            slot = w.emit(f"getelementptr i64, ptr {start}, i64 {axis}")
+            w.do(f"store i64 {self.frame.value(size)}, ptr {slot}, align 8")
+        return start
+
+    def _describe(self, tensor: str, arg: Argument, address: str, shape: str) -> None:
         """Fill in a DLTensor."""
         w = self.w
         dtype = dlpack_code(arg.dtype) | arg.dtype.bits << 8 | 1 << 16
@@ -253,7 +280,7 @@ class _LlvmMain(Struct):
             (8, "i64 1"),
             (16, f"i32 {len(arg.shape)}"),
             (20, f"i32 {dtype}"),
-            (24, f"ptr {self.statics.shape(arg.shape)}"),
+            (24, f"ptr {shape}"),
             (32, "ptr null"),
             (40, "i64 0"),
         )

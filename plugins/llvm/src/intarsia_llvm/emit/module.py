@@ -22,7 +22,7 @@ from intarsia_ir.tir.module import TensorModule
 from intarsia_ir.tir.passes.simplify import simplify
 from intarsia_ir.tir.passes.vectorize import vectorize
 from intarsia_loops.codegen.c_interface import Interface
-from intarsia_runtime.artifact.plan import PLAN_STAMP, plan_stamp
+from intarsia_runtime.artifact.plan import PLAN_STAMP, calls_open_regions, plan_stamp
 
 from ..intrinsics.expand import RULES, expand_intrinsics
 from ..machine import CodegenMachine
@@ -34,7 +34,7 @@ from .kernels import emit_kernel
 from .open_sizes import emit_plan_sizes
 from .program import emit_run, emit_weights
 from .scheduled import is_scheduled
-from .steps import RUN_STEPS_TEXT
+from .steps import RUN_OPEN_STEPS_TEXT, RUN_STEPS_TEXT
 from .threads import threads_text
 from .writer import Declarations
 
@@ -111,7 +111,8 @@ def _exported(module: TensorModule, model: CodegenMachine, threads: int, kernels
     texts = [_quickly_compiled(text) for text in (*texts, emit_main(module, statics, declarations))]
     texts += [] if module.plan.open is None else [emit_plan_sizes(module.plan, declarations)]
     stamp = f"@{PLAN_STAMP} = constant i64 {plan_stamp(module.plan)}"
-    frame = (threads_text(threads, model.triple), CHECK_TEXT, RUN_STEPS_TEXT, stamp)
+    steps = (RUN_STEPS_TEXT, *((RUN_OPEN_STEPS_TEXT,) if calls_open_regions(module.plan) else ()))
+    frame = (threads_text(threads, model.triple), CHECK_TEXT, *steps, stamp)
     return _text(module.name, model, (*frame, *statics.lines, *kernels.texts, *texts), kernels)
 
 

@@ -9,16 +9,17 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr, get_item, tensor_type
-from intarsia_ir.graph.guards import is_collecting, require_equal
+from intarsia_ir.graph.guards import guards_apart, is_collecting, require_equal
 from intarsia_ir.graph.types import Dim, Size
 from intarsia_ir.ops import binary, compare, generate, reduce, shape, slicing
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
-from intarsia_runtime.size import maximum, minimum, numbers, product
+from intarsia_runtime.size import SizeOp, maximum, minimum, numbers, product
 
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
-from ..context import NodeContext
+from ..context import Diverging, NodeContext
+from ..flow import Branch
 from ..run_sizes import Hole, Partial
 from .computed import computed_pad, computed_slice, is_known
 
@@ -107,19 +108,40 @@ def squeeze(node: NodeContext) -> Expr:
     sizes = sizes_of(node.input(0))
     given = _axes(node)
     if given is None:
-        for size in sizes:
-            if isinstance(size, Dim) and not require_equal(
-                minimum(size, 2), 2, f"{node.span}: without axes, an open size of 1 is kept"
-            ):
-                raise node.unsupported(
-                    f"shape {_text(sizes)} is only known at run time", STATIC_HINT
-                )
-        return node.reshape(node.input(0), [size for size in sizes if size != 1])
+        return _squeezed(node, sizes)
     axes = node.normal_axes(given, len(sizes))
     why = f"{node.span}: a dimension that is left out must have size 1"
     if any(not require_equal(sizes[axis], 1, why) for axis in axes):
-        raise node.model_error(f"axes {axes} of shape {_text(sizes)} are not all of size 1")
+        text = f"axes {axes} of shape {_text(sizes)} are not all of size 1"
+        wrong = any(size != 1 for size in numbers(sizes[axis] for axis in axes))
+        raise node.model_error(text) if wrong else node.unsupported(text, STATIC_HINT)
     return node.reshape(node.input(0), [s for axis, s in enumerate(sizes) if axis not in axes])
+
+
+def _squeezed(node: NodeContext, sizes: Sequence[Size]) -> Expr:
+    """Leave out all dimensions of size 1; the first open size is one or is none."""
+    kept = [size for size in sizes if size != 1]
+    why = f"{node.span}: without axes, an open size of 1 is left out"
+    is_open = [isinstance(size, Dim) for size in kept]
+    first = is_open.index(True) if any(is_open) and node.flow is not None else None
+    for place, size in enumerate(kept):
+        if isinstance(size, Dim) and place != first and not require_equal(minimum(size, 2), 2, why):
+            raise node.unsupported(f"shape {_text(sizes)} is only known at run time", STATIC_HINT)
+    whole = node.reshape(node.input(0), kept)
+    if first is None:
+        return whole
+    size = kept[first]
+    with guards_apart() as one:
+        require_equal(size, 1, why)
+        less = node.reshape(whole, [*kept[:first], *kept[first + 1 :]])
+    with guards_apart() as more:
+        require_equal(minimum(size, 2), 2, why)
+    is_one = node.call(compare.Equal, node.size_tensor(size), node.array(np.array([1])))
+    raise Diverging(
+        f"the rank of what Squeeze leaves of {_text(sizes)} is only known at run time",
+        node.reshape(is_one, ()),
+        (Branch((less,), one.guards), Branch((whole,), more.guards)),
+    )
 
 
 def unsqueeze(node: NodeContext) -> Expr:
@@ -314,10 +336,12 @@ def strided_slice(
 def expand(node: NodeContext) -> Expr:
     """Convert Expand: broadcast both ways."""
     sizes = sizes_of(node.input(0))
-    wanted = _wanted_sizes(node, sizes)
+    wanted: Sequence[Size] = _wanted_sizes(node, sizes)
     if any(isinstance(size, Dim) for size in (*sizes, *wanted)):
-        x = node.behind(node.input(0), *wanted)
-        return node.broadcast(x, extents(_broadcast(node, sizes, wanted)))
+        x = node.reshape(node.input(0), _ones(node, sizes, wanted))
+        wanted = _ones(node, wanted, sizes)
+        shape = extents(_broadcast(node, sizes_of(x), wanted))
+        return node.broadcast(node.behind(x, *wanted), shape)
     try:
         new = np.broadcast_shapes(numbers(sizes), numbers(wanted)) if len(wanted) <= 32 else None
     except ValueError:
@@ -325,6 +349,18 @@ def expand(node: NodeContext) -> Expr:
     if new is None or any(isinstance(size, int) and size < 0 for size in wanted):
         raise node.model_error(f"shape {sizes} does not broadcast with {wanted}")
     return node.broadcast(node.input(0), new)
+
+
+def _ones(node: NodeContext, sizes: Sequence[Size], others: Sequence[Size]) -> list[Size]:
+    """Require sizes that are at most 1, as that of ``x[:1]``, to be 1, unless others have them."""
+    why, made = f"{node.span}: a size that is broadcast must be 1", list[Size]()
+    for size in sizes:
+        match size:
+            case Dim(terms=((((SizeOp(op="min", a=1) | SizeOp(op="min", b=1)),), 1),)):
+                made.append(1 if size not in others and require_equal(size, 1, why) else size)
+            case _:
+                made.append(size)
+    return made
 
 
 def _wanted_sizes(node: NodeContext, sizes: Sequence[Size]) -> tuple[Size, ...]:

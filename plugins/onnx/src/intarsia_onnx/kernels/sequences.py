@@ -112,6 +112,19 @@ def optional_get_element(call: NumpyCall, value: Value) -> Value:
     return value
 
 
+def zip_map(call: NumpyCall, scores: np.ndarray) -> list[Value]:
+    """Make a dictionary of each row: a label's score by the label."""
+    if call.has("classlabels_strings"):
+        names = call.strings("classlabels_strings")
+        return [dict(zip(names, row, strict=True)) for row in _rows(scores, len(names))]
+    labels = call.integers("classlabels_int64s")
+    return [dict(zip(labels, row, strict=True)) for row in _rows(scores, len(labels))]
+
+
+def _rows(scores: np.ndarray, width: int) -> list[list[float]]:
+    return scores.reshape(-1, width).tolist()
+
+
 KERNELS = MappingProxyType(
     {
         ("", "Identity"): identity,
@@ -126,5 +139,6 @@ KERNELS = MappingProxyType(
         ("", "Optional"): optional,
         ("", "OptionalHasElement"): optional_has_element,
         ("", "OptionalGetElement"): optional_get_element,
+        ("ai.onnx.ml", "ZipMap"): zip_map,
     }
 )

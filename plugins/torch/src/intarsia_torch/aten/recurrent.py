@@ -10,7 +10,7 @@ from intarsia_ir.graph.expr import Expr, tensor_type
 from intarsia_ir.ops import binary, nn, unary
 
 from .context import AtenContext, Converter, rank_of, sizes_of
-from .shapes import cut
+from .slices import cut
 
 _OPS = MappingProxyType({"gru": "GRU", "lstm": "LSTM", "rnn_tanh": "RNN", "rnn_relu": "RNN"})
 _ORDER: Mapping[str, tuple[int, ...]] = MappingProxyType(

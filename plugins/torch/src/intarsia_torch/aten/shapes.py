@@ -11,10 +11,10 @@ import numpy as np
 
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.guards import require_equal
-from intarsia_ir.ops import shape, slicing
+from intarsia_ir.ops import shape
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import Dim, Size, product
+from intarsia_runtime.size import Size, product
 
 from .context import AtenContext, Converter, Operand, rank_of, sizes_of
 from .elementwise import truth
@@ -122,68 +122,6 @@ def _joined(node: AtenContext) -> Expr:
     return node.concat(parts, node.axis("dim", len(node.sizes)))
 
 
-def cut(node: AtenContext, x: Expr, axis: int, begin: Size, length: Size, step: int = 1) -> Expr:
-    """Take ``length`` elements of one dimension from ``begin`` on, ``step`` apart."""
-    sizes = sizes_of(x)
-    if begin == 0 and length == sizes[axis] and step == 1:
-        return x
-    begins, ends, strides = [0] * len(sizes), list(extents(sizes)), [1] * len(sizes)
-    last = begin + length if step == 1 else begin + (length - 1) * step + 1
-    begins[axis], ends[axis] = extents([begin, last])
-    strides[axis] = step
-    attrs = slicing.StridedSlice.Attrs(begin=tuple(begins), end=tuple(ends), strides=tuple(strides))
-    return node.call(slicing.StridedSlice, x, attrs=attrs)
-
-
-def begin_of(node: AtenContext, start: Size, size: Size) -> Size:
-    """Return where a slice begins; what is negative counts from the end."""
-    if node.symbols.is_negative(start):
-        start = start + size
-        if node.symbols.is_negative(start):
-            return 0
-    beyond = start - size
-    if beyond == 0 or not node.symbols.is_negative(beyond):
-        return size
-    return start
-
-
-def _slice(node: AtenContext) -> Expr:
-    x = node.tensor("self")
-    axis = node.axis("dim", rank_of(x))
-    start = node.size("start") if node.args.get("start") is not None else 0
-    length, step = node.sizes[axis], node.integer("step", 1)
-    if length == 0:
-        return node.full(node.sizes, 0, node.dtype)
-    return cut(node, x, axis, begin_of(node, start, sizes_of(x)[axis]), length, step)
-
-
-def _narrowed(node: AtenContext) -> Expr:
-    x = node.tensor("self")
-    axis = node.axis("dim", rank_of(x))
-    begin = begin_of(node, node.size("start"), sizes_of(x)[axis])
-    return cut(node, x, axis, begin, node.size("length"))
-
-
-def _selected(node: AtenContext) -> Expr:
-    x = node.tensor("self")
-    axis = node.axis("dim", rank_of(x))
-    begin = begin_of(node, node.size("index"), sizes_of(x)[axis])
-    return node.reshape(cut(node, x, axis, begin, 1), node.sizes)
-
-
-def _parts(node: AtenContext) -> tuple[Expr, ...]:
-    """``split``, ``chunk``, ``unbind`` and their kin, by the sizes of their results."""
-    x = node.tensor("self")
-    axis, place = node.axis("dim", rank_of(x)), 0
-    parts: list[Expr] = []
-    for type_ in node.types:
-        assert type_ is not None  # a list of tensors
-        length = 1 if node.name == "unbind" else type_.shape[axis]
-        parts.append(node.reshape(cut(node, x, axis, place, length), type_.shape))
-        place = place + length
-    return tuple(parts)
-
-
 def _padded(node: AtenContext) -> Expr:
     x, widths = node.tensor("self"), node.integers("pad" if "pad" in node.args else "padding")
     name = str(node.args.get("mode", node.name.split("_")[0]))
@@ -201,21 +139,6 @@ def _padded(node: AtenContext) -> Expr:
 def _flipped(node: AtenContext) -> Expr:
     axes = node.axes("dims", rank_of(node.tensor("self")))
     return node.call(shape.Flip, node.tensor("self"), attrs=shape.Flip.Attrs(axes=axes))
-
-
-def _rolled(node: AtenContext) -> Expr:
-    x = node.tensor("self")
-    if not node.integers("dims"):
-        node.unsupported("no dimension")
-    for shift, axis in zip(node.integers("shifts"), node.integers("dims"), strict=True):
-        axis = axis % rank_of(x)
-        size = sizes_of(x)[axis]
-        if isinstance(size, Dim):
-            node.unsupported("an open size")
-        border = -shift % size if size else 0
-        parts = [cut(node, x, axis, border, size - border), cut(node, x, axis, 0, border)]
-        x = node.concat([part for part in parts if sizes_of(part)[axis] != 0] or [x], axis)
-    return x
 
 
 def _triangle(node: AtenContext) -> Expr:
@@ -237,26 +160,6 @@ def _pixels(node: AtenContext) -> Expr:
     return node.reshape(node.transpose(split, (0, 1, 3, 5, 2, 4)), node.sizes)
 
 
-def _slice_written(node: AtenContext) -> Expr:
-    """``slice_scatter`` and ``select_scatter``: a tensor with a part of it replaced."""
-    x, source = node.tensor("self"), node.tensor("src")
-    axis = node.axis("dim", rank_of(x))
-    whole = sizes_of(x)[axis]
-    if node.name == "select_scatter":
-        begin, length = begin_of(node, node.size("index"), whole), 1
-        unit = (*sizes_of(x)[:axis], 1, *sizes_of(x)[axis + 1 :])
-        source = node.reshape(source, unit)
-    else:
-        if node.integer("step", 1) != 1:
-            node.unsupported("a step")
-        start = node.size("start") if node.args.get("start") is not None else 0
-        begin, length = begin_of(node, start, whole), sizes_of(source)[axis]
-    end = begin + length
-    parts = [cut(node, x, axis, 0, begin), node.cast(source, node.dtype)]
-    parts.append(cut(node, x, axis, end, whole - end))
-    return node.concat([part for part in parts if sizes_of(part)[axis] != 0], axis)
-
-
 def _copied(node: AtenContext) -> Expr:
     """``copy``: the source in shape and element type of the first argument."""
     source = node.cast(node.tensor("src"), node.dtype)
@@ -269,21 +172,6 @@ def _filled(node: AtenContext) -> Expr:
     return node.broadcast(
         node.reshape(node.as_tensor(value, node.dtype), [1] * len(node.sizes)), node.sizes
     )
-
-
-def _windows(node: AtenContext) -> Expr:
-    """``unfold`` whose windows do not overlap."""
-    x = node.tensor("self")
-    axis = node.integer("dimension") % max(rank_of(x), 1)
-    size, step = node.integer("size"), node.integer("step")
-    if size != step:
-        node.unsupported("windows that overlap")
-    count = node.sizes[axis]
-    sizes = sizes_of(x)
-    part = cut(node, x, axis, 0, count * size)
-    rows = node.reshape(part, (*sizes[:axis], count, size, *sizes[axis + 1 :]))
-    axes = [n for n in range(len(sizes) + 1) if n != axis + 1]
-    return node.transpose(rows, [*axes, axis + 1])
 
 
 _SAME = (
@@ -307,9 +195,6 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **dict.fromkeys(("repeat", "tile"), _repeated),
         **dict.fromkeys(("cat", "concat", "concatenate", "stack"), _joined),
         **dict.fromkeys(
-            ("split", "split_with_sizes", "chunk", "unbind", "tensor_split", "unsafe_split"), _parts
-        ),
-        **dict.fromkeys(
             (
                 *("pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d"),
                 *("replication_pad1d", "replication_pad2d"),
@@ -318,18 +203,12 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         ),
         **dict.fromkeys(("tril", "triu"), _triangle),
         **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle"), _pixels),
-        **dict.fromkeys(("slice_scatter", "select_scatter"), _slice_written),
         **dict.fromkeys(("fill", "zero"), _filled),
         **dict.fromkeys(("movedim", "moveaxis"), _moved),
         "copy": _copied,
         "flip": _flipped,
-        "narrow": _narrowed,
         "native_dropout": _native_dropout,
         "permute": _permuted,
         "repeat_interleave.self_int": _repeat_each,
-        "roll": _rolled,
-        "select": _selected,
-        "slice": _slice,
-        "unfold": _windows,
     }
 )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from . import (
+    activations,
     creation,
     elementwise,
     indexing,
@@ -15,11 +16,13 @@ from . import (
     recurrent,
     reduction,
     shapes,
+    slices,
 )
 from .context import Converter
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
+        **activations.CONVERTERS,
         **creation.CONVERTERS,
         **elementwise.CONVERTERS,
         **indexing.CONVERTERS,
@@ -28,6 +31,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **recurrent.CONVERTERS,
         **reduction.CONVERTERS,
         **shapes.CONVERTERS,
+        **slices.CONVERTERS,
     }
 )
 

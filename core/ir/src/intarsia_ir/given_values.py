@@ -11,7 +11,7 @@ from intarsia_runtime.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     import numpy as np
 
-    from intarsia_ir.graph.types import TensorType
+    from .graph.types import TensorType
 
 Given: TypeAlias = Any
 """A number, a list, an array, or a text such as ``16000``, ``true`` or ``1,2,3``."""
@@ -50,7 +50,7 @@ def input_values(
 def _array(name: str, value: Given, types: Mapping[str, TensorType]) -> np.ndarray:
     import numpy as np  # parsing a command line does without
 
-    from intarsia_ir.ops.arrays import numpy_dtype
+    from .ops.arrays import numpy_dtype
 
     if name not in types:
         hint = did_you_mean(name, types) or f"inputs: {', '.join(types)}"

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects the hardware tags of all plugins and of the user; imports no plugin."""
+"""Which hardware tag implies which target: those of all plugins and of the user, together.
+
+Reads files alone, and imports no plugin.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from intarsia_ir.hardware.tag_file import read_hardware
 from intarsia_ir.hardware.tags import HardwareTable, HardwareTag
 from intarsia_runtime.errors import ModelError, PluginError
 
-from .discovery import Found
+if TYPE_CHECKING:
+    from ..host.discovery import Found
 
 FILES = "INTARSIA_HARDWARE"
 """Environment variable: the user's own hardware files, separated as in ``PATH``."""
