@@ -47,7 +47,6 @@ def program(tmp_path: Path) -> str:
     [
         ("cnv=llvm", 2, "did you mean 'conv'?"),
         ("relu#2!=llvm", 2, "names no node of the model"),
-        ("found=llvm", 4, "'found' cannot go to 'llvm', where rule 'found=llvm' sends it: it runs"),
     ],
 )
 def test_what_cannot_be_placed_in_a_program_is_an_error(
@@ -66,7 +65,7 @@ def test_what_cannot_be_placed_in_a_program_is_an_error(
 
 
 def test_rules_of_a_program_without_accelerators_hold(program: str, out: str) -> None:
-    place = ("--place", "conv=llvm", "--place", "found!=llvm")
+    place = ("--place", "conv=llvm", "--place", "found=llvm")
     assert main(["compile", program, "--target", "llvm", *place, "-o", out]) == 0
 
 
@@ -83,7 +82,7 @@ def test_greedy_offloads_all_that_can_be(out: str, capsys: pytest.CaptureFixture
     assert main(["compile", DIGITS, *TARGET, "--plan", "greedy", "-o", out]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("20/20 nodes offloaded (100 %)")
-    assert said.err == ""
+    assert all("-special=exact keeps it" in line for line in said.err.splitlines())
 
 
 def test_who_gets_nothing_is_said_with_the_reason(

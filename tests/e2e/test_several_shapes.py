@@ -134,9 +134,7 @@ def test_any_size_runs_in_chunks() -> None:
         np.testing.assert_array_equal(
             np.asarray(program.run(arrays)["r"]), np.asarray(executable.run([X])["r"])[:8]
         )
-        with pytest.raises(ModelError, match="no program for N = 0") as caught:
-            executable.run([X[:0]])
-        assert caught.value.hint == "the artifact was compiled for N from 1 on"
+        assert np.asarray(executable.run([X[:0]])["r"]).shape == (0, 64)
 
 
 def test_two_open_sizes_make_tiles() -> None:
@@ -193,25 +191,24 @@ def test_a_recurrent_network_runs_any_batch() -> None:
 def test_what_depends_on_a_size_as_a_whole_must_be_given_one() -> None:
     norm = helper.make_node("Softmax", ["r"], ["y"], axis=0)
     with pytest.raises(UnsupportedError, match="the size of input 'x' is not known") as caught:
-        intarsia.build(model(norm), "c")
+        intarsia.build(model(norm), "cuda -emulate")
     assert "cannot be any: inputs cannot be run piece by piece along size 'N': 'nn.softmax'" in str(
         caught.value
     )
     assert caught.value.hint.startswith("for example --shape x:1,256; or")
     rows = helper.make_node("Softmax", ["x"], ["y"], axis=1)
     with pytest.raises(UnsupportedError) as caught:
-        intarsia.build(single(rows, ("N", "S")), "c")
+        intarsia.build(single(rows, ("N", "S")), "cuda -emulate")
     assert caught.value.hint.startswith("for example --shape x:1..,128; or")
     shapes = {"x": (SizeValues.at_least(1), 128)}
     assert intarsia.build(single(rows, ("N", "S")), "llvm", shapes=shapes).passport.sizes
 
 
 def test_where_neither_some_sizes_nor_all_can_be_compiled_both_reasons_are_said() -> None:
-    scales = numpy_helper.from_array(np.array([1, 1, 1.5], np.float32), "scales")
-    larger = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")
+    grid = numpy_helper.from_array(np.zeros((1, 3, 3, 2), np.float32), "grid")
+    sampled = helper.make_node("GridSample", ["x", "grid"], ["y"])
     with pytest.raises(UnsupportedError, match="nor does one program take all sizes: ") as caught:
-        intarsia.build(single(larger, ("N", 2, "S"), scales), "llvm", executor="aot")
-    assert "a linear Resize of open sizes" in str(caught.value)
+        intarsia.build(single(sampled, (1, 2, "S", "T"), grid), "llvm", executor="aot")
     assert "--shape" in caught.value.hint
 
 
@@ -220,7 +217,7 @@ def test_the_sizes_of_the_example_compile() -> None:
     long = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[400], strides=[400])
     sound = single(long, ("N", 1, "S"))
     with pytest.raises(UnsupportedError) as caught:
-        intarsia.build(sound, "c")
+        intarsia.build(sound, "cuda -emulate")
     found = re.match(r"for example --shape x:(\S+?);? ", caught.value.hint or "")
     assert found, caught.value.hint
     sizes = tuple(1 if size == "1.." else int(size) for size in found[1].split(","))

@@ -20,6 +20,7 @@ from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Code
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import PluginError
+from intarsia_runtime.size import variable
 from intarsia_testkit.expressions import apply, function_of
 from intarsia_testkit.quantized_expressions import scale, var, weights, zero
 
@@ -144,7 +145,7 @@ REFUSED: tuple[Case, ...] = (
         {"sizes": (1, 4, 16, 16), "coordinate_mode": "asymmetric", "nearest_mode": "ceil"},
         "asymmetric ceil",
     ),
-    (clipped, (DType.INT8, "n", 4), {}, "the open size n, and needs a number"),
+    (clipped, (DType.INT8, variable("n"), 4), {}, "the open size n, and needs a number"),
     (clipped, (DType.INT32, 4), {}, "int8 and uint8"),
 )
 

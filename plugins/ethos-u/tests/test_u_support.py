@@ -17,6 +17,7 @@ from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Code
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import PluginError
+from intarsia_runtime.size import variable
 from intarsia_testkit.expressions import apply
 from intarsia_testkit.quantized_expressions import scale, var, weights, zero
 
@@ -65,7 +66,7 @@ def variable_weights() -> Call:
 
 
 def symbolic() -> Call:
-    return apply("clip", Var("x", TensorType(("n", 4), DType.INT8)), min=0.0)
+    return apply("clip", Var("x", TensorType((variable("n"), 4), DType.INT8)), min=0.0)
 
 
 REFUSED: tuple[tuple[Callable[[], Call], Code, str], ...] = (

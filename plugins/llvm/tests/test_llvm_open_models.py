@@ -125,3 +125,18 @@ def test_a_squeeze_without_axes_leaves_the_declared_rank(tmp_path: Path) -> None
     executor = intarsia.load(path.with_suffix(".intarsia"))
     with pytest.raises(ModelError, match=r"must be float32 \(1, 1, 4\), got"):
         executor.run({"x": drawn(2, 1, 4)})
+
+
+def test_a_slice_of_the_last_positions_counts_from_the_end(tmp_path: Path) -> None:
+    nodes = [
+        node("Shape", "x", "sizes"),
+        node("Gather", "sizes zero", "length"),
+        node("Neg", "length", "start"),
+        node("Slice", "z start end zero", "y"),
+    ]
+    inputs = {"x": (F, ["s", 2]), "z": (F, ["t", 4])}
+    weights = {"zero": numbers(0), "end": numbers(2**31 - 1)}
+    path = made(tmp_path / "m.onnx", nodes, inputs, None, **weights)
+    agrees(
+        path, [{"x": drawn(s, 2), "z": drawn(t, 4)} for s, t in ((1, 1), (2, 5), (5, 2), (3, 3))]
+    )

@@ -7,8 +7,8 @@ arithmetic shows to be equal compare equal, e.g. ``(4*N + 2) // 4`` and ``N``. D
 towards minus infinity, as in Python; a size that divides is taken not to be 0. Arithmetic gives an
 ``int`` wherever the result is a number.
 
-The text is that of Python: ``(N + 2) // 2``, ``min(N, 512)``; a name that is no identifier stands
-in quotes. :func:`parse_size` reads what ``str`` writes.
+The text, which :func:`parse_size` reads, is that of Python: ``(N + 2) // 2``, ``min(N, 512)``; a
+name that is no identifier stands in quotes.
 """
 
 from __future__ import annotations
@@ -292,8 +292,7 @@ def parse_size(text: str) -> Size:
     if len(text) > MOST_CHARACTERS:
         raise wrong
     try:
-        tree = ast.parse(text, mode="eval")
-        return _parsed(tree.body)
+        return _parsed(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError, UnsupportedError):
         raise wrong from None
 
@@ -472,6 +471,15 @@ def _operand(size: Size) -> str:
             return f"({size})"
 
 
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Size, Size], Size]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: floor_divide,
+    ast.Mod: remainder,
+}
+
+
 def _parsed(node: ast.expr) -> Size:
     match node:
         case ast.Constant(value=bool()):
@@ -486,20 +494,7 @@ def _parsed(node: ast.expr) -> Size:
             return 0 - _parsed(operand)
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[a, b], keywords=[]):
             return _APPLY[name](_parsed(a), _parsed(b))
-        case ast.BinOp(left=left, op=op, right=right):
-            a, b = _parsed(left), _parsed(right)
-            match op:
-                case ast.Add():
-                    return a + b
-                case ast.Sub():
-                    return a - b
-                case ast.Mult():
-                    return a * b
-                case ast.FloorDiv():
-                    return floor_divide(a, b)
-                case ast.Mod():
-                    return remainder(a, b)
-                case _:
-                    raise ValueError
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            return _ARITHMETIC[type(op)](_parsed(left), _parsed(right))
         case _:
             raise ValueError

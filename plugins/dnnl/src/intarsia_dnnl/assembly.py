@@ -125,13 +125,11 @@ class Assembly:
         narrow: AbstractSet[int] | None = None,
         weights: Weights | None = None,
     ) -> None:
-        self.dnnl = dnnl
-        self._build_node = build_node
+        self.dnnl, self._build_node = dnnl, build_node
         self.program = program
         self.shapes = [tuple(shape) for shape in program.shapes]
-        self.dtypes = [DTYPES[name] for name in program.dtypes]
-        for value in narrow or ():
-            self.dtypes[value] = BF16
+        few = narrow or frozenset[int]()
+        self.dtypes = [BF16 if n in few else DTYPES[t] for n, t in enumerate(program.dtypes)]
         self.products = F32 if narrow is None else BF16
         self.values: dict[int, MemoryTensor] = {}
         self.executions: list[Execution] = []

@@ -38,17 +38,17 @@ def require_torch() -> ModuleType:
     Raises:
         UsageError: It is missing.
     """
-    return _required("torch")
-
-
-def _required(name: str) -> ModuleType:
     try:
-        return import_module(name)
+        return import_module("torch")
     except ImportError as error:
-        raise UsageError(
-            f"importing PyTorch programs needs the packages 'torch' and 'onnxscript': {error}",
-            hint="pip install 'intarsia[torch]'",
-        ) from None
+        raise _missing(error) from None
+
+
+def _missing(error: ImportError) -> UsageError:
+    return UsageError(
+        f"importing PyTorch programs needs the packages 'torch' and 'onnxscript': {error}",
+        hint="pip install 'intarsia[torch]'",
+    )
 
 
 def refuse_changes(exported: Exported) -> None:
@@ -109,7 +109,10 @@ def _place(torch: ModuleType, error: BaseException) -> str:
 @contextmanager
 def onnx_model(torch: ModuleType, exported: Exported) -> Generator[ModelSource]:
     """Give the program as an ONNX model: in memory, or in files that are there until the end."""
-    _required("onnxscript")  # torch.onnx imports it late, with a message of its own
+    try:
+        import_module("onnxscript")  # torch.onnx imports it late, with a message of its own
+    except ImportError as error:
+        raise _missing(error) from None
     try:
         whole = _expand_fused(torch, exported)
         program = torch.onnx.export(whole, dynamo=True, verbose=False)

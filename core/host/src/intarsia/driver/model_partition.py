@@ -86,15 +86,24 @@ def partition_model(request: BuildRequest) -> ModelPartition:
         if choices is not None:
             largest = choices.combinations()[-1]
             request = request.of_size(largest.shapes, "largest")
-        program = import_open_program(request) if needs_open_program(request) else None
-        if program is not None:
-            return _partition_program(request, program)
+        if needs_open_program(request):
+            opened = _partition_open(request, computed=True)
+            if opened is not None:
+                return opened
+            program = import_open_program(request)
+            if program is not None:
+                return _partition_program(request, program)
         return partition_imported(request, import_model(request))
 
 
-def _partition_open(request: BuildRequest) -> ModelPartition | None:
-    """Partition a model with open sizes; ``None`` if it has none, or an operator needs numbers."""
-    opened = open_request(request)
+def _partition_open(request: BuildRequest, *, computed: bool = False) -> ModelPartition | None:
+    """Partition a model with open sizes; ``None`` if it has none, or an operator needs numbers.
+
+    Args:
+        request: As of :func:`partition_model`.
+        computed: As of :func:`~intarsia.driver.open_build.open_request`.
+    """
+    opened = open_request(request, computed=computed)
     if opened is not None:
         with suppress(UnsupportedError, TypeRuleError), collecting_guards():
             return partition_imported(opened, import_model(opened))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -269,7 +270,9 @@ class Placement(Struct, frozen=True):
                     f"(--plan greedy gives it {row.greedy})"
                 )
         mine = [row for row in self.verdicts if row.accelerator == accelerator]
-        (code, detail), times = max(Counter((row.code, row.detail) for row in mine).items(), key=_n)
+        (code, detail), times = max(
+            Counter((row.code, row.detail) for row in mine).items(), key=itemgetter(1)
+        )
         return f"most often it says {code}: {detail} ({times} of {self.nodes} nodes)"
 
     def _left_text(self) -> str:
@@ -487,16 +490,8 @@ def _most_frequent_refusal(placement: Placement) -> str:
             count[key] = count.get(key, 0) + 1
     if not count:
         return "see every reason with 'intarsia explain'"
-    (accelerator, code, detail), times = max(count.items(), key=_times)
+    (accelerator, code, detail), times = max(count.items(), key=itemgetter(1))
     return (
         f"most often '{accelerator}' says {code}: {detail} ({times} nodes); "
         "see every reason with 'intarsia explain'"
     )
-
-
-def _times(item: tuple[tuple[str, str, str], int]) -> int:
-    return item[1]
-
-
-def _n(item: tuple[tuple[str, str], int]) -> int:
-    return item[1]

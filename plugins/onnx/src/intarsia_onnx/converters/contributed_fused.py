@@ -14,7 +14,7 @@ from .contributed import DOMAIN, channels_first
 from .convolution import conv
 from .linear import gemm, product, scaled
 from .pooling import max_pool
-from .shapes import trilu
+from .triangles import trilu
 
 
 def gelu(node: NodeContext) -> Expr:

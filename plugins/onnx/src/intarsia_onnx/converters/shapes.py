@@ -11,17 +11,18 @@ import numpy as np
 from intarsia_ir.graph.expr import Expr, get_item, tensor_type
 from intarsia_ir.graph.guards import guards_apart, is_collecting, require_equal
 from intarsia_ir.graph.types import Dim, Size
-from intarsia_ir.ops import binary, compare, generate, reduce, shape, slicing
+from intarsia_ir.ops import binary, compare, reduce, shape, slicing
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
 from intarsia_runtime.size import SizeOp, maximum, minimum, numbers, product
 
-from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
+from ..builder import STATIC_HINT, rank_of, sizes_of
 from ..context import Diverging, NodeContext
 from ..flow import Branch
 from ..run_sizes import Hole, Partial
 from .computed import computed_pad, computed_slice, is_known
+from .triangles import trilu
 
 
 def reshape(node: NodeContext) -> Expr:
@@ -315,8 +316,8 @@ def _open_limits(size: Size, start: Size, end: Size) -> tuple[Size, Size]:
     """Return where a slice of an open size begins and ends, within the size."""
 
     def within(place: Size) -> Size:
-        if isinstance(place, int) and place < 0:
-            return maximum(size + place, 0)
+        if place != 0 and maximum(place, 0) == 0:  # counted from the end, unless -n is 0
+            return maximum(size + place, 0) * minimum(0 - place, 1)
         return size if isinstance(place, int) and place >= slicing.TO_END else minimum(place, size)
 
     return within(start), within(end)
@@ -461,33 +462,6 @@ def _pad_widths(node: NodeContext, rank: int) -> list[tuple[int, int]]:
     for position, axis in enumerate(axes):
         widths[node.normal_axis(axis, rank)] = (pads[position], pads[position + len(axes)])
     return widths
-
-
-def trilu(node: NodeContext) -> Expr:
-    """Convert Trilu; a diagonal that only the run knows is compared with each place."""
-    if node.optional(1) is not None and node.constant_value(1) is None:
-        return _triangle_at(node)
-    diagonal = 0 if node.optional(1) is None else node.required_integer(1, "the diagonal")
-    attrs = generate.Triangular.Attrs(upper=bool(node.integer("upper", 1)), diagonal=diagonal)
-    return node.call(generate.Triangular, node.input(0), attrs=attrs)
-
-
-def _triangle_at(node: NodeContext) -> Expr:
-    """Keep what lies above or below a diagonal that is data."""
-    x = node.input(0)
-    rank, sizes = rank_of(x), node.static_shape(0)
-    if rank < 2:
-        raise node.model_error(f"needs rank 2 or more, got {node.type_of(0)}")
-
-    def places(axis: int) -> Expr:
-        attrs = generate.Arange.Attrs(start=0, stop=sizes[axis], step=1, dtype=DType.INT64)
-        return node.along(node.call(generate.Arange, attrs=attrs), axis, rank)
-
-    diagonal = node.reshape(node.cast(node.input(1), DType.INT64), (1,) * rank)
-    border = node.call(binary.Add, places(rank - 2), diagonal)
-    op = compare.GreaterEqual if node.integer("upper", 1) else compare.LessEqual
-    kept = node.call(op, places(rank - 1), border)
-    return node.call(compare.Where, kept, x, node.scalar(0, dtype_of(x)))
 
 
 CONVERTERS = MappingProxyType(

@@ -47,7 +47,7 @@ def _reduction(node: AtenContext) -> Expr:
         found = reduced(node, op, truth(node, x), axes, keep=node.flag("keepdim"))
         return node.cast(found, node.dtype)
     if dtype_of(x) is DType.BOOL and node.name in ("amax", "amin"):
-        op = {"amax": reduce.Any, "amin": reduce.All}[node.name]
+        op = _PLAIN["any" if node.name == "amax" else "all"]
     x = node.cast(x, node.dtype)
     return reduced(node, op, x, axes, keep=node.flag("keepdim"))
 
