@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import cast
 
 from ..dtype import parse_dtype
 from ..errors import ArtifactError
-from ..size import Size, parse_size
-from .fields import JsonObject, read_dict, read_int, read_list, read_sizes, read_str, read_texts
+from .fields import JsonObject, read_dict, read_int, read_list, read_str, read_texts
 from .plan import (
     NARROW,
     Argument,
@@ -21,16 +19,22 @@ from .plan import (
     IfStep,
     KernelStep,
     LoopStep,
-    OpenSizes,
     RegionStep,
     RunSize,
-    SizeGuard,
-    SizeSource,
     SizesStep,
     Step,
     TensorSpec,
 )
 from .plan_verify import verify_plan
+from .size_json import (
+    guard_from_json,
+    guard_to_json,
+    open_from_json,
+    open_to_json,
+    read_shape,
+    size_from_json,
+    sizes_to_json,
+)
 
 MOST_DEPTH = 64
 """Most steps that are around a step of a plan that is read."""
@@ -40,7 +44,7 @@ def spec_to_json(spec: TensorSpec) -> JsonObject:
     """Return an input or output as plain JSON."""
     found: JsonObject = {
         "name": spec.name,
-        "shape": _sizes_to_json(spec.shape),
+        "shape": sizes_to_json(spec.shape),
         "dtype": spec.dtype.value,
     }
     if spec.stored:
@@ -60,7 +64,7 @@ def spec_from_json(document: object) -> TensorSpec:
     fields = read_dict(document, "a tensor")
     return TensorSpec(
         read_str(fields, "name"),
-        _read_shape(fields),
+        read_shape(fields),
         parse_dtype(read_str(fields, "dtype")),
         _stored(fields),
         _only(fields),
@@ -93,7 +97,7 @@ def plan_to_json(plan: CallPlan) -> JsonObject:
         "regions": list(plan.regions),
         "workspace_bytes": plan.workspace_bytes,
         "steps": [_step_to_json(step) for step in plan.steps],
-        **({} if plan.open is None else {"open": _open_to_json(plan.open)}),
+        **({} if plan.open is None else {"open": open_to_json(plan.open)}),
     }
 
 
@@ -111,7 +115,7 @@ def plan_from_json(document: JsonObject) -> CallPlan:
         regions=read_texts(document, "regions"),
         workspace_bytes=read_int(document, "workspace_bytes"),
         steps=_steps_from_json(read_list(document, "steps"), 0),
-        open=_open_from_json(document["open"]) if "open" in document else None,
+        open=open_from_json(document["open"]) if "open" in document else None,
     )
     verify_plan(plan)
     return plan
@@ -131,7 +135,7 @@ def _step_to_json(step: Step) -> JsonObject:
         case CopyStep(source, destination):
             head, args = {}, (source, destination)
         case GuardStep(guard=guard):
-            return {"guard": _guard_to_json(guard)}
+            return {"guard": guard_to_json(guard)}
         case SizesStep(stage, sizes):
             head = {"stage": stage, "sizes": [size.name for size in sizes]}
             if not step.is_final:
@@ -158,7 +162,7 @@ def _loop_to_json(step: LoopStep) -> JsonObject:
     arguments = {"trip": step.trip, "condition": step.condition, "iteration": step.iteration}
     return {
         "loop": _block_to_json(step.body),
-        **({} if step.most is None else {"most": _sizes_to_json((step.most,))[0]}),
+        **({} if step.most is None else {"most": sizes_to_json((step.most,))[0]}),
         **{key: _argument_to_json(one) for key, one in arguments.items() if one is not None},
         "label": step.label,
         "nodes": list(step.nodes),
@@ -173,7 +177,7 @@ def _steps_from_json(items: list[object], depth: int) -> tuple[Step, ...]:
 
 def _step_from_json(document: JsonObject, depth: int) -> Step:
     if "guard" in document:
-        return GuardStep(_guard_from_json(document["guard"]))
+        return GuardStep(guard_from_json(document["guard"]))
     if "if" in document or "loop" in document:
         return _control_from_json(document, depth)
     args = tuple(_argument_from_json(argument) for argument in read_list(document, "args"))
@@ -209,7 +213,7 @@ def _control_from_json(document: JsonObject, depth: int) -> Step:
         return IfStep(condition, block("then"), block("else"), label, nodes)
     return LoopStep(
         block("loop"),
-        _size_from_json(document["most"]) if "most" in document else None,
+        size_from_json(document["most"]) if "most" in document else None,
         optional("trip"),
         optional("condition"),
         optional("iteration"),
@@ -222,7 +226,7 @@ def _argument_to_json(argument: Argument) -> JsonObject:
     return {
         "place": argument.place.value,
         "index": argument.index,
-        "shape": _sizes_to_json(argument.shape),
+        "shape": sizes_to_json(argument.shape),
         "dtype": argument.dtype.value,
         **({} if argument.loop is None else {"loop": argument.loop}),
     }
@@ -236,64 +240,7 @@ def _argument_from_json(document: object) -> Argument:
     return Argument(
         ArgumentSource(place),
         read_int(fields, "index"),
-        _read_shape(fields),
+        read_shape(fields),
         parse_dtype(read_str(fields, "dtype")),
         read_int(fields, "loop") if "loop" in fields else None,
     )
-
-
-def _sizes_to_json(shape: Sequence[Size]) -> list[object]:
-    return [size if isinstance(size, int) else str(size) for size in shape]
-
-
-def _read_shape(fields: JsonObject) -> tuple[int, ...]:
-    """Return a shape; texts in it are sizes that only the run knows."""
-    if not any(isinstance(size, str) for size in read_list(fields, "shape")):
-        return read_sizes(fields, "shape")
-    return cast("tuple[int, ...]", tuple(map(_size_from_json, read_list(fields, "shape"))))
-
-
-def _size_from_json(value: object) -> Size:
-    if type(value) is int and value >= 0:
-        return value
-    if not isinstance(value, str):
-        raise ArtifactError(f"{value!r} is no size")
-    return parse_size(value)
-
-
-def _guard_to_json(guard: SizeGuard) -> JsonObject:
-    return {"sizes": _sizes_to_json((guard.left, guard.right)), "why": guard.why}
-
-
-def _guard_from_json(document: object) -> SizeGuard:
-    row = read_dict(document, "a guard")
-    sizes = [_size_from_json(size) for size in read_list(row, "sizes")]
-    if len(sizes) != 2:
-        raise ArtifactError(f"a guard of the plan has {len(sizes)} sizes, not 2")
-    return SizeGuard(sizes[0], sizes[1], read_str(row, "why"))
-
-
-def _open_to_json(sizes: OpenSizes) -> JsonObject:
-    return {
-        "variables": [
-            {"name": source.name, "input": source.input, "axis": source.axis}
-            for source in sizes.variables
-        ],
-        "guards": [_guard_to_json(guard) for guard in sizes.guards],
-        "slots": _sizes_to_json(sizes.slots),
-        **({"stages": [list(names) for names in sizes.stages]} if sizes.stages else {}),
-    }
-
-
-def _open_from_json(document: object) -> OpenSizes:
-    fields = read_dict(document, "the sizes of the plan")
-    variables: list[SizeSource] = []
-    for item in read_list(fields, "variables"):
-        row = read_dict(item, "a size variable")
-        source = SizeSource(read_str(row, "name"), read_int(row, "input"), read_int(row, "axis"))
-        variables.append(source)
-    guards = [_guard_from_json(item) for item in read_list(fields, "guards")]
-    slots = tuple(_size_from_json(size) for size in read_list(fields, "slots"))
-    stages = [] if "stages" not in fields else read_list(fields, "stages")
-    names = tuple(read_texts({"stage": stage}, "stage") for stage in stages)
-    return OpenSizes(tuple(variables), tuple(guards), slots, names)
