@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes of a plan as plain JSON, and back: numbers, and texts of what only the run knows."""
+"""Sizes of a plan as plain JSON, and back: numbers, and expressions evaluated at run time."""
 
 from __future__ import annotations
 
