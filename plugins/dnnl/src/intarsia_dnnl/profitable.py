@@ -96,7 +96,7 @@ def _least_grain(region: Region, options: DnnlOptions) -> int:
     Of products of open sizes there have to be more: sizes shorter than typical ones are as frequent
     as longer ones. (Measured, one thread, time by the fallback's, attention of 384 channels, 11
     million operations an operator: 1.28 with 1 token, 1.11 with 16, 1.08 with 64, 1.04 with 128; of
-    768 channels, 46 million: 1.07 with 8, 1.03 with 32, 0.91 with 128. A recogniser of text with
+    768 channels, 46 million: 1.07 with 8, 1.03 with 32, 0.91 with 128. A text recognition net with
     depthwise and 1x1 convolutions 1.06 to 1.11. Larger windows, which the fallback does directly
     then: ResNet-50 0.5 at all sizes.)
 
