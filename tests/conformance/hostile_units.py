@@ -17,7 +17,7 @@ from typing import TypeAlias
 from unittest.mock import patch
 
 import numpy as np
-from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import intarsia
 from intarsia.driver.artifact import Artifact as Built
@@ -90,32 +90,40 @@ def float_model() -> ModelProto:
 
 
 def program_model() -> ModelProto:
-    """A model with a step that is not compiled: a program for the ``vm`` executor."""
+    """A model with a step that is not compiled, of strings: a program for the ``vm`` executor."""
     make = helper.make_node
-    nodes = [make("Relu", ["x"], ["r"]), make("Unique", ["r"], ["u"]), make("Exp", ["u"], ["y"])]
+    nodes = [
+        make("Relu", ["x"], ["r"]),
+        *_by_strings("r", "u"),
+        make("Unique", ["u"], ["v"]),
+        make("Exp", ["v"], ["y"]),
+    ]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N"])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["U"])
     graph = helper.make_graph(nodes, "g", [x], [y])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
+def _by_strings(source: str, result: str) -> list[NodeProto]:
+    """Write numbers as text and read them again: strings are not compiled."""
+    write = helper.make_node("Cast", [source], [f"{source}_text"], to=TensorProto.STRING)
+    read = helper.make_node("Cast", [f"{source}_text"], [result], to=TensorProto.FLOAT)
+    return [write, read]
+
+
 def open_program_model() -> ModelProto:
-    """A program with compiled pieces of open sizes before and behind sequences."""
+    """A program with compiled pieces of open sizes before and behind strings."""
     make = helper.make_node
     nodes = [
         make("Relu", ["x"], ["r"]),
-        make("SplitToSequence", ["r"], ["parts"], axis=0, keepdims=0),
-        make("SequenceAt", ["parts", "place"], ["part"]),
+        *_by_strings("r", "part"),
         make("MatMul", ["part", "w"], ["m"]),
         make("Softmax", ["m"], ["y"], axis=0),
     ]
     weight = numpy_helper.from_array(np.random.default_rng(3).random((5, 7), np.float32), "w")
-    inputs = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", "S", 5]),
-        helper.make_tensor_value_info("place", TensorProto.INT64, []),
-    ]
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["S", 7])
-    graph = helper.make_graph(nodes, "g", inputs, [y], [weight])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", "S", 5])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", "S", 7])
+    graph = helper.make_graph(nodes, "g", [x], [y], [weight])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
@@ -359,9 +367,11 @@ def unlinked() -> Built:
         return intarsia.build(float_model(), target="llvm")
 
 
-def compiled(model: Callable[[], ModelProto], target: str) -> Callable[[], Built]:
+def compiled(
+    model: Callable[[], ModelProto], target: str, executor: str | None = None
+) -> Callable[[], Built]:
     """Return what compiles a model with what is installed."""
-    return lambda: intarsia.build(model(), target=target, plan="greedy")
+    return lambda: intarsia.build(model(), target=target, plan="greedy", executor=executor)
 
 
 FORMATS: dict[str, tuple[Callable[[], Built], str]] = {
@@ -378,7 +388,7 @@ FORMATS: dict[str, tuple[Callable[[], Built], str]] = {
         compiled(lambda: channelled_residual_net("uint8"), "ethos-n -simulate, llvm"),
         "ethos-n-simulator",
     ),
-    "onnx-program": (compiled(program_model, "llvm"), "onnx-program"),
+    "onnx-program": (compiled(program_model, "llvm", "vm"), "onnx-program"),
     "counted": (compiled(counted_model, "llvm"), "shared-library"),
     "control-flow": (compiled(control_flow_model, "llvm"), "shared-library"),
     "open-program": (compiled(open_program_model, "llvm"), "onnx-program"),

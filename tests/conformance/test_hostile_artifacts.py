@@ -86,7 +86,7 @@ def test_another_plan_of_a_region_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_program_for_the_loader_of_a_region_is_refused(tmp_path: Path) -> None:
-    intarsia.build(program_model(), target="llvm").save(tmp_path / "good.intarsia")
+    intarsia.build(program_model(), target="llvm", executor="vm").save(tmp_path / "good.intarsia")
     members = read_members(tmp_path / "good.intarsia")
     passport = json.loads(members["passport.json"])
     unit = next(unit for unit in passport["units"] if unit["loader"] == "onnx-program")
