@@ -303,7 +303,6 @@ class Yolo(nn.Module):
         return torch.cat([(shares * steps).sum(1), classes.sigmoid()], 1)
 
 
-
 class UNet(nn.Module):
     """Group norms, transposed convolutions and a bilinear resize."""
 

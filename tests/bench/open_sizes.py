@@ -85,7 +85,9 @@ class _Built:
     code: int
 
 
-def _build(model: Path, path: Path, target: str, shapes: Mapping[str, Sequence[int]] | None) -> _Built:
+def _build(
+    model: Path, path: Path, target: str, shapes: Mapping[str, Sequence[int]] | None
+) -> _Built:
     notes = path.with_suffix(".json")
     if not path.exists() or not notes.exists():
         start = time.perf_counter()
@@ -152,7 +154,9 @@ def _error(ours: object, theirs: object) -> float:
     return worst
 
 
-def measure(name: str, folder: Path, target: str, rounds: int, peers: Sequence[str], keep: bool) -> ModelRow:
+def measure(
+    name: str, folder: Path, target: str, rounds: int, peers: Sequence[str], keep: bool
+) -> ModelRow:
     """Measure one model."""
     model, spec = export(name, folder), MODELS[name]
     _AXES.clear()
@@ -233,8 +237,10 @@ def main() -> None:
         print(*map(line_of, row.rows), sep="\n", flush=True)
     rows = [row for one in found for row in one.rows]
     if rows:
-        print(f"geometric mean: {geometric_mean(row.ratio('fixed') for row in rows):.3f} of fixed, "
-              f"{geometric_mean(row.peer for row in rows):.3f} of the fastest peer")
+        print(
+            f"geometric mean: {geometric_mean(row.ratio('fixed') for row in rows):.3f} of fixed, "
+            f"{geometric_mean(row.peer for row in rows):.3f} of the fastest peer"
+        )
     (given.folder / "open_sizes.json").write_text(json.dumps([asdict(row) for row in found]))
 
 

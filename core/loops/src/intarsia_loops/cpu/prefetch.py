@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from intarsia_ir.tir.expr import PrimExpr, index
+from intarsia_ir.tir.expr import PrimExpr, index, minimum, select
 from intarsia_ir.tir.stmt import Stmt
 
 from .loops import Source, address_of, load
@@ -75,6 +75,46 @@ class WeightPrefetch(Struct, frozen=True):
         return with_prefetch(self.prefetch, elements, body)
 
 
+class OpenWeightPrefetch(Struct, frozen=True):
+    """The same for an open number of tiles, of which two, four or eight share the next block.
+
+    A step fetches one line. Of eight tiles each advances by an eighth of the block: several steps
+    fetch the same line, which costs nothing but the instruction.
+
+    Attributes:
+        prefetch: How.
+        weight: ``weight(number)``: one of these weights, as a load.
+        width: Weights that are read in a step.
+        before: Number of the tile in its panel.
+        tiles: Tiles of the panel, at least one.
+    """
+
+    prefetch: Prefetch
+    weight: Callable[[PrimExpr], PrimExpr]
+    width: int
+    before: PrimExpr
+    tiles: PrimExpr
+
+    def around(
+        self,
+        body: Stmt,
+        step: Sequence[PrimExpr],
+        extents: Sequence[int | PrimExpr],
+        _tile: tuple[int, int],
+    ) -> Stmt:
+        """Return ``body`` while a tile fetches a line, as :meth:`WeightPrefetch.around`."""
+        offset, steps = index(0), 1
+        for position, extent in zip(step, extents, strict=True):
+            assert isinstance(extent, int)  # loops over weights that are packed
+            offset, steps = offset * extent + position, steps * extent
+        shared = select(self.tiles >= 8, index(8), select(self.tiles >= 4, index(4), index(2)))
+        per_step = select(
+            self.tiles >= 8, index(1), select(self.tiles >= 4, index(2), index(4))
+        ) * -(-self.width // 8)
+        first = (minimum(self.before, shared - 1) * steps + offset) * per_step
+        return self.prefetch(self.weight(first), body)
+
+
 def with_prefetch(prefetch: Prefetch | None, elements: Iterable[PrimExpr], body: Stmt) -> Stmt:
     """Return ``body`` while the cache lines of loads are fetched, if the machine has to be told."""
     if prefetch is not None:
@@ -109,6 +149,30 @@ def prefetch_next_block(
     size = depth * weight.shape[-1]
     return WeightPrefetch(
         prefetch, lambda offset: address_of(load(weight, *start, offset)), size, *rows
+    )
+
+
+def prefetch_next_open_block(
+    prefetch: Prefetch | None,
+    weight: Source,
+    start: Sequence[PrimExpr | int],
+    tiles: tuple[PrimExpr, PrimExpr],
+) -> OpenWeightPrefetch | None:
+    """Return what one of an open number of tiles fetches of the next block of weights.
+
+    Args:
+        prefetch: How, if the machine has to be told.
+        weight: All weights; the last dimension is the width of a block.
+        start: Where the next block is, but for the place in its width.
+        tiles: Number of the tile in its panel, and the tiles of the panel.
+    """
+    if prefetch is None or not is_streamed(weight):
+        return None
+    return OpenWeightPrefetch(
+        prefetch,
+        lambda offset: address_of(load(weight, *start, offset)),
+        weight.shape[-1],
+        *tiles,
     )
 
 
