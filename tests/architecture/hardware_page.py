@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from intarsia.host.host import Host
-from intarsia.target.hardware import KINDS, HardwareTag
+from intarsia_ir.hardware.tags import KINDS, HardwareTag
 
 from .source_tree import ROOT
 

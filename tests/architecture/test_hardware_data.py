@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from intarsia.cli.main import main
 from intarsia.host.host import Host
 from intarsia.target.detect import machine_facts
-from intarsia.target.hardware import HardwareTable, HardwareTag, tag_sizes
+from intarsia_ir.hardware.tags import HardwareTable, HardwareTag, tag_sizes
 
 CPU = 1  # DLPack's device type
 KIB = 1 << 10

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What accelerators make of quantised models: placement, difference to ONNX Runtime, estimates.
+"""What accelerators make of quantized models: placement, difference to ONNX Runtime, estimates.
 
 ``python -m tests.bench.accelerators TARGET MODEL.onnx...`` prints Markdown: for each model the line
 of its placement and the largest difference to ONNX Runtime in steps of the output's scale; and

@@ -19,11 +19,11 @@ def model_cases() -> list[Case]:
         *_products(),
         *_pools(),
         *_resized(),
-        *_normalised(),
+        *_normalized(),
         *_reduced(),
         *_moved(),
         *_elementwise(),
-        *_quantised(),
+        *_quantized(),
     ]
 
 
@@ -127,7 +127,7 @@ def _resized() -> list[Case]:
     ]  # fmt: skip
 
 
-def _normalised() -> list[Case]:
+def _normalized() -> list[Case]:
     return [
         Case("layer_norm of tokens", "LayerNormalization", TOKENS, [(768,), (768,)]),
         Case("layer_norm of 64", "LayerNormalization", (1024, 64), [(64,), (64,)]),
@@ -250,7 +250,7 @@ def _elementwise() -> list[Case]:
     ]  # fmt: skip
 
 
-def _quantised() -> list[Case]:
+def _quantized() -> list[Case]:
     scale, zero = np.float32(0.1), np.uint8(128)
     scales, zeros = np.full(64, 0.1, np.float32), np.zeros(64, np.int8)
     return [

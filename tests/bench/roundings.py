@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the roundings of an accelerator differ from the operators' definitions.
 
-``python -m tests.bench.roundings TARGET MODEL.onnx`` takes a quantised model apart: every call with
+``python -m tests.bench.roundings TARGET MODEL.onnx`` takes a quantized model apart: every call with
 an 8-bit result is given what the definitions compute before it, so that no difference is handed on,
 and its result is compared with the definition's. It prints Markdown: for each operator the number
 of calls, of elements and of those that differ, and by how many quanta at most; then how far ONNX
-Runtime with all its optimisations is from itself with none.
+Runtime with all its optimizations is from itself with none.
 
 More words are the command of a Python that runs the result, where this machine cannot: it needs
 NumPy and what the artifact's loaders need.
@@ -136,7 +136,7 @@ def take_apart(
 
 
 def between_sessions(path: Path) -> tuple[float, float]:
-    """Return how many steps ONNX Runtime is from itself without optimisations, and the share."""
+    """Return how many steps ONNX Runtime is from itself without optimizations, and the share."""
     rng = np.random.default_rng(1)
     found: list[Array] = []
     for level in ("ORT_ENABLE_ALL", "ORT_DISABLE_ALL"):
@@ -166,4 +166,4 @@ def print_rows(rows: Iterable[Row]) -> str:
 if __name__ == "__main__":
     print(print_rows(measure(Path(sys.argv[2]), sys.argv[1], sys.argv[3:])))
     steps, share = between_sessions(Path(sys.argv[2]))
-    print(f"\nONNX Runtime, all optimisations and none: {steps:.0f} steps, {share:.0%} of elements")
+    print(f"\nONNX Runtime, all optimizations and none: {steps:.0f} steps, {share:.0%} of elements")

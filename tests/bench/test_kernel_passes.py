@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, TirVar, intrinsic
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.intrinsic import Intrinsic
@@ -39,8 +39,8 @@ def many_loops(count: int) -> PrimFunc:
     x, y = Buffer("x", (count, REPEATS, LANES), F32), Buffer("y", (count, REPEATS, LANES), F32)
     nests: list[Stmt] = []
     for number in range(count):
-        total = Buffer("total", (REPEATS,), F32, Scope.REGISTER)
-        kept = Buffer("kept", (64,), F32, Scope.STACK)
+        total = Buffer("total", (REPEATS,), F32, MemoryScope.REGISTER)
+        kept = Buffer("kept", (64,), F32, MemoryScope.STACK)
         i, lane = TirVar("i"), TirVar("lane")
         at = (IntImm(number), i, lane)
         value = intrinsic(Intrinsic.ABS, Load(x, at, F32, 1)) * 2.0 + 1.0

@@ -8,15 +8,15 @@ import time
 
 import pytest
 
-from intarsia.partition.cost import Plan, Prices
-from intarsia.partition.partition import partition
-from intarsia.target.kind import Performance
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Expr, Function, Var, call
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.pattern import ANY, Match, op
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.partition.cost import Plan, Prices
+from intarsia_ir.partition.partition import partition
+from intarsia_ir.performance import Performance
 from intarsia_ir.regions.support import Support, SupportRow, SupportTable
 from intarsia_runtime.dtype import DType
 

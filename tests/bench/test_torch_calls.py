@@ -1,17 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call of a compiled graph costs beside the work; run alone, with ``-s``."""
+"""What compiled graphs cost in PyTorch: the first call, a call, a new size; run with ``-s``.
+
+Contestants are this backend, torch itself and inductor. First calls are those of processes of their
+own: of inductor once after another graph has filled its folder, so that its headers are compiled
+(``first``), and once more with its cache of this graph (``again``); of ours with an empty cache and
+a filled one. ``torch_calls_child.py`` is what such a process runs.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
-pytest.importorskip("onnxscript", reason="onnxscript is not installed: torch.onnx needs it")
 pytestmark = pytest.mark.bench
+
+MODULES = ("mlp", "bert", "resnet", "gru", "decoder")
 
 
 def microseconds(run: Callable[[object], object], x: object) -> float:
@@ -40,3 +52,29 @@ def test_torch_call() -> None:
     medians = {name: statistics.median(values) for name, values in times.items()}
     print({name: f"{value:.1f} us" for name, value in medians.items()})
     assert medians["intarsia"] - medians["dynamo"] < 100
+
+
+def _child(backend: str, module: str, folder: Path) -> dict[str, float]:
+    """Return what a process measures that compiles a module and calls it at several sizes."""
+    env = {
+        **os.environ,
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "INTARSIA_CACHE_DIR": str(folder / "intarsia"),
+    }
+    script = Path(__file__).with_name("torch_calls_child.py")
+    command = [sys.executable, str(script), backend, module]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=env, timeout=600)
+    found: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_first_calls_and_new_sizes(module: str, tmp_path: Path) -> None:
+    _child("inductor", "headers", tmp_path)
+    rows: dict[str, dict[str, float]] = {}
+    for backend in ("intarsia", "inductor"):
+        first, again = (_child(backend, module, tmp_path) for _ in range(2))
+        rows[backend] = {**first, "again": again["first"]}
+    for backend, row in rows.items():
+        print(module, backend, {name: round(value, 4) for name, value in row.items()})
+    assert rows["intarsia"]["first"] <= 1.5 * rows["inductor"]["first"]

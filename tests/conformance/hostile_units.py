@@ -17,7 +17,7 @@ from typing import TypeAlias
 from unittest.mock import patch
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 import intarsia
 from intarsia.driver.artifact import Artifact as Built
@@ -45,7 +45,7 @@ from intarsia_ir.tir.module import Lowered, TensorModule
 from intarsia_ir.tir.space import Tuned
 from intarsia_llvm.codegen import tir_codegen
 from intarsia_loops.lower import lower
-from intarsia_tensorrt.signature import FILE, PLAN_FILE, SCHEMA, Border, Signature
+from intarsia_tensorrt.signature import FILE, PLAN_FILE, SCHEMA, EngineBorder, EngineSignature
 from intarsia_testkit.qdq_models import channelled_residual_net, residual_net
 
 Loops: TypeAlias = Callable[[TensorModule, Target], CompiledUnit]
@@ -89,8 +89,38 @@ def float_model() -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
-def open_model() -> ModelProto:
-    """A model of which a part is known at run time only: a program for the ``vm`` executor."""
+def program_model() -> ModelProto:
+    """A model with a step that is not compiled: a program for the ``vm`` executor."""
+    make = helper.make_node
+    nodes = [make("Relu", ["x"], ["r"]), make("Unique", ["r"], ["u"]), make("Exp", ["u"], ["y"])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["U"])
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def open_program_model() -> ModelProto:
+    """A program with compiled pieces of open sizes before and behind sequences."""
+    make = helper.make_node
+    nodes = [
+        make("Relu", ["x"], ["r"]),
+        make("SplitToSequence", ["r"], ["parts"], axis=0, keepdims=0),
+        make("SequenceAt", ["parts", "place"], ["part"]),
+        make("MatMul", ["part", "w"], ["m"]),
+        make("Softmax", ["m"], ["y"], axis=0),
+    ]
+    weight = numpy_helper.from_array(np.random.default_rng(3).random((5, 7), np.float32), "w")
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", "S", 5]),
+        helper.make_tensor_value_info("place", TensorProto.INT64, []),
+    ]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["S", 7])
+    graph = helper.make_graph(nodes, "g", inputs, [y], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def counted_model() -> ModelProto:
+    """A model that counts: a plan of two stages."""
     make = helper.make_node
     nodes = [
         make("NonZero", ["x"], ["i"]),
@@ -102,6 +132,77 @@ def open_model() -> ModelProto:
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])
     graph = helper.make_graph(nodes, "g", [x], [y])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def open_sizes_model() -> ModelProto:
+    """A model of open sizes: a plan with slots, guards, and kernels that take sizes."""
+    make = helper.make_node
+    nodes = [
+        make("MatMul", ["x", "w"], ["a"]),
+        make("Softmax", ["a"], ["b"], axis=-1),
+        make("Transpose", ["b"], ["c"], perm=[0, 2, 1]),
+        make("MatMul", ["b", "c"], ["d"]),
+        make("Concat", ["d", "z"], ["e"], axis=2),
+        make("Slice", ["e", "one", "last", "one"], ["f"]),
+        make("ReduceMean", ["f", "one"], ["m"], keepdims=0),
+        make("Pad", ["m", "pads"], ["y"], mode="reflect"),
+    ]
+    weights = [
+        numpy_helper.from_array(np.random.default_rng(2).random((6, 9), np.float32), "w"),
+        *(numpy_helper.from_array(np.array(v, np.int64), n) for n, v in _INTEGERS.items()),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", "S", 6]),
+        helper.make_tensor_value_info("z", TensorProto.FLOAT, ["N", "S", "T"]),
+    ]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", "U"])
+    graph = helper.make_graph(nodes, "g", inputs, [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+_INTEGERS = {"one": [1], "last": [1 << 62], "pads": [0, 1, 0, 1]}
+
+
+def control_flow_model() -> ModelProto:
+    """A plan with stages, a branch and a loop."""
+    make = helper.make_node
+    nodes = [
+        make("Relu", ["x"], ["r"]),
+        make("Compress", ["r", "keep"], ["k"], axis=0),
+        make("MatMul", ["k", "w"], ["m"]),
+        make("Softmax", ["m"], ["s"], axis=0),
+        make("If", ["flag"], ["b"], then_branch=_branch("Neg"), else_branch=_branch("Abs")),
+        make("Loop", ["turns", "flag", "b"], ["y"], body=_body()),
+    ]
+    weight = numpy_helper.from_array(np.random.default_rng(3).random((5, 7), np.float32), "w")
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 5]),
+        helper.make_tensor_value_info("keep", TensorProto.BOOL, ["N"]),
+        helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+        helper.make_tensor_value_info("turns", TensorProto.INT64, []),
+    ]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["K", 7])
+    graph = helper.make_graph(nodes, "g", inputs, [y], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def _branch(kind: str) -> GraphProto:
+    """A branch that reads a value of the graph around it."""
+    result = helper.make_tensor_value_info(kind, TensorProto.FLOAT, ["K", 7])
+    return helper.make_graph([helper.make_node(kind, ["s"], [kind])], kind, [], [result])
+
+
+def _body() -> GraphProto:
+    """A turn of a loop that carries one value, and goes on."""
+    make, info = helper.make_node, helper.make_tensor_value_info
+    nodes = [make("Tanh", ["carried"], ["next"]), make("Identity", ["go"], ["on"])]
+    inputs = [
+        info("turn", TensorProto.INT64, []),
+        info("go", TensorProto.BOOL, []),
+        info("carried", TensorProto.FLOAT, ["K", 7]),
+    ]
+    outputs = [info("on", TensorProto.BOOL, []), info("next", TensorProto.FLOAT, ["K", 7])]
+    return helper.make_graph(nodes, "body", inputs, outputs)
 
 
 def small_model() -> ModelProto:
@@ -187,14 +288,14 @@ def native_loops() -> Built:
 def engine() -> Built:
     """Regions of TensorRT around something that is no engine."""
 
-    def borders(name: str, types: Sequence[TensorType]) -> tuple[Border, ...]:
+    def borders(name: str, types: Sequence[TensorType]) -> tuple[EngineBorder, ...]:
         rows = ((t.dtype.value, t.static_shape) for t in types)
-        return tuple(Border(f"{name}_{n}", *row) for n, row in enumerate(rows))
+        return tuple(EngineBorder(f"{name}_{n}", *row) for n, row in enumerate(rows))
 
     def compile_region(region: Region) -> CompiledUnit:
         inputs = borders("input", [tensor_type(one) for one in region.function.params])
         outputs = borders("output", [tensor_type(one) for one in region.function.outputs])
-        signature = Signature("tensorrt", "10.0", "sm_80", inputs, outputs, {})
+        signature = EngineSignature("tensorrt", "10.0", "sm_80", inputs, outputs, {})
         files = {FILE: signature.to_json(), PLAN_FILE: b"no engine"}
         return CompiledUnit(region.name, "tensorrt", files, format=SCHEMA)
 
@@ -277,7 +378,11 @@ FORMATS: dict[str, tuple[Callable[[], Built], str]] = {
         compiled(lambda: channelled_residual_net("uint8"), "ethos-n -simulate, llvm"),
         "ethos-n-simulator",
     ),
-    "onnx-program": (compiled(open_model, "llvm"), "onnx-program"),
+    "onnx-program": (compiled(program_model, "llvm"), "onnx-program"),
+    "counted": (compiled(counted_model, "llvm"), "shared-library"),
+    "control-flow": (compiled(control_flow_model, "llvm"), "shared-library"),
+    "open-program": (compiled(open_program_model, "llvm"), "onnx-program"),
+    "open-sizes": (compiled(open_sizes_model, "llvm"), "shared-library"),
     "cuda-emulated": (compiled(float_model, "cuda -emulate"), "cuda"),
     "loops": (native_loops, "shared-library"),
     "tensorrt": (engine, "tensorrt"),

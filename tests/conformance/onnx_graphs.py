@@ -266,7 +266,7 @@ def products(d: Drawing, x: Value) -> None:
 
 
 def norms(d: Drawing, x: Value) -> None:
-    """A normalisation along an axis, or a pair of quantise and dequantise."""
+    """A normalization along an axis, or a pair of quantize and dequantize."""
     shape, dtype = x.data.shape, x.data.dtype
     if dtype != np.float32 or not shape or 0 in shape:
         raise Discarded

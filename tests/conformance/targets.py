@@ -12,13 +12,13 @@ from intarsia.driver.artifact import Artifact
 from intarsia.driver.build import build
 from intarsia.driver.stages import read_target
 from intarsia.host.host import Host
-from intarsia.partition.cost import Plan
 from intarsia.target.kind import Role
 from intarsia_ir.graph.expr import Function, Var, call, constant
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.nn import Matmul
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import IntarsiaError
 

@@ -18,7 +18,7 @@ from intarsia_runtime.errors import ArtifactError, PluginError
 from intarsia_runtime.load import load
 from intarsia_testkit.hostile import fuzz, mutate, read_members, write_members
 
-from .hostile_units import FORMATS, NEEDS_CC, float_model, native_loops, open_model
+from .hostile_units import FORMATS, NEEDS_CC, float_model, native_loops, program_model
 
 SAMPLE, WHOLE = 40, 5000
 REFUSED = {0, 3, 4, 5, 6, 7, 8, 9}
@@ -86,7 +86,7 @@ def test_another_plan_of_a_region_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_program_for_the_loader_of_a_region_is_refused(tmp_path: Path) -> None:
-    intarsia.build(open_model(), target="llvm").save(tmp_path / "good.intarsia")
+    intarsia.build(program_model(), target="llvm").save(tmp_path / "good.intarsia")
     members = read_members(tmp_path / "good.intarsia")
     passport = json.loads(members["passport.json"])
     unit = next(unit for unit in passport["units"] if unit["loader"] == "onnx-program")

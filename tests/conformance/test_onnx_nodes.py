@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.partition.cost import Plan
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.errors import GateFailed, ResourceError, UnsupportedError
 
 from .node_tensors import all_agree, imported_with, node_cases, tensors_of

@@ -37,7 +37,7 @@ def save(folder: Path, proto: onnx.ModelProto, name: str = "model.onnx") -> Path
 
 
 def weight(name: str, shape: tuple[int, ...]) -> TensorProto:
-    """A float initialiser of ones."""
+    """A float initializer of ones."""
     return numpy_helper.from_array(np.ones(shape, np.float32), name)
 
 
@@ -106,7 +106,7 @@ def cyclic(folder: Path) -> Path:
     return save(folder, model(nodes))
 
 
-def missing_initialiser(folder: Path) -> Path:
+def missing_initializer(folder: Path) -> Path:
     """A weight that is nowhere."""
     return save(folder, model([helper.make_node("MatMul", ["x", "w"], ["y"], name="fc")]))
 
@@ -150,7 +150,7 @@ def dimension_overflow(folder: Path) -> Path:
     return save(folder, model([helper.make_node("Relu", ["x"], ["y"])], shape=(1 << 40, 1 << 40)))
 
 
-def lying_initialiser(folder: Path) -> Path:
+def lying_initializer(folder: Path) -> Path:
     """2^31 x 2^31 floats in 16 bytes."""
     tensor = TensorProto(
         name="w", dims=[1 << 31, 1 << 31], data_type=TensorProto.FLOAT, raw_data=b"\0" * 16
@@ -258,7 +258,7 @@ BROKEN: dict[Builder, tuple[int, str]] = {
     a_fifo: (3, "regular file"),
     missing_file: (3, "nothing.onnx"),
     cyclic: (3, "second"),
-    missing_initialiser: (3, "'w'"),
+    missing_initializer: (3, "'w'"),
     wrong_type: (3, "both"),
     wrong_rank: (3, "conv1"),
     wrong_inner_size: (3, "fc"),
@@ -266,7 +266,7 @@ BROKEN: dict[Builder, tuple[int, str]] = {
     axis_out_of_range: (3, "99"),
     two_unknown_sizes: (3, "-1"),
     dimension_overflow: (8, "x"),
-    lying_initialiser: (3, "'w'"),
+    lying_initializer: (3, "'w'"),
     allocation_bomb: (8, "bomb"),
     escaping_external_data: (3, "etc/passwd"),
     absolute_external_data: (3, "/etc/passwd"),

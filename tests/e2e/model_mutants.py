@@ -20,7 +20,7 @@ import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from intarsia.driver.dynamic import import_any
-from intarsia.driver.source import Source
+from intarsia.driver.source import ModuleSource
 from intarsia_ir.budget import limited
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.passes.base import Remarks
@@ -298,7 +298,7 @@ def check(data: bytes) -> str:
     """Import and prepare a model; return where an internal error was, or nothing."""
     try:
         with limited(5, host_seconds=5):
-            imported = import_any(Source(data), None, None, None)
+            imported = import_any(ModuleSource(data), None, None, None)
             pieces = [imported] if isinstance(imported, IRModule) else imported.pieces.values()
             for piece in pieces:
                 PREPARE.run(piece, remarks=Remarks(), check=True)

@@ -22,7 +22,7 @@ TARGETS = ("llvm", ALL_TO_DNNL)
 
 @cache
 def expected_of(name: str) -> dict[str, np.ndarray]:
-    """ONNX Runtime's results without graph optimisation."""
+    """ONNX Runtime's results without graph optimization."""
     model = BY_NAME[name]
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -52,7 +52,7 @@ def test_agrees_with_onnxruntime(tmp_path: Path, model: RealModel, target: str) 
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_digits_are_recognised(tmp_path: Path, target: str) -> None:
+def test_digits_are_recognized(tmp_path: Path, target: str) -> None:
     samples = np.load(DIGITS.path.parent / "samples.npz")
     path = intarsia.build(DIGITS.path, target=target).save(tmp_path / "digits.intarsia")
     executable = intarsia.load(path)

@@ -8,7 +8,7 @@ import pytest
 from intarsia.driver.importing import import_model
 from intarsia.driver.stages import partition_module, read_target
 from intarsia.host.host import Host
-from intarsia.partition.cost import Plan
+from intarsia_ir.partition.cost import Plan
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 

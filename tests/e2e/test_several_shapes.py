@@ -19,11 +19,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
 from intarsia.driver.parts import Piece, join
-from intarsia.driver.sizes import Sizes
+from intarsia_ir.size_values import SizeValues
 from intarsia_onnx import from_onnx
 from intarsia_runtime.artifact.signature import SizeChoice, ValueSpec
 from intarsia_runtime.errors import ArtifactError, ModelError, UnsupportedError, UsageError
-from intarsia_runtime.executors.sizes import SizesExecutor
+from intarsia_runtime.executors.variants import SizesExecutor
 
 pytest.importorskip("intarsia_llvm", reason="needs a backend that generates code")
 
@@ -57,7 +57,7 @@ def ranged() -> intarsia.Artifact:
     def known(weights: object) -> None:
         raise AssertionError("these are of one program, and joined with others later")
 
-    shapes = {"x": (Sizes.of_range(1, 8), 256)}
+    shapes = {"x": (SizeValues.of_range(1, 8), 256)}
     return intarsia.build(model(), "llvm", shapes=shapes, weights_known=known)
 
 
@@ -100,7 +100,7 @@ def test_what_does_not_run_is_said_with_what_does(ranged: intarsia.Artifact) -> 
 
 def test_a_list_runs_what_is_in_it_and_needs_no_proof() -> None:
     norm = helper.make_node("Softmax", ["r"], ["y"], axis=0)  # mixes the rows
-    shapes = {"x": (Sizes((2, 5)), 256)}
+    shapes = {"x": (SizeValues((2, 5)), 256)}
     with intarsia.build(model(norm), "llvm", shapes=shapes).load(threads=1) as executable:
         for size in (2, 5):
             r = reference(X[:size])
@@ -111,7 +111,7 @@ def test_a_list_runs_what_is_in_it_and_needs_no_proof() -> None:
             executable.run([X[:3]])
         assert caught.value.hint == "the artifact was compiled for N of 2 or 5"
     with pytest.raises(UnsupportedError, match=r"'nn\.softmax' may mix the positions"):
-        intarsia.build(model(norm), "llvm", shapes={"x": (Sizes.of_range(1, 8), 256)})
+        intarsia.build(model(norm), "llvm", shapes={"x": (SizeValues.of_range(1, 8), 256)})
 
 
 def test_any_size_runs_in_chunks() -> None:
@@ -202,7 +202,7 @@ def test_what_depends_on_a_size_as_a_whole_must_be_given_one() -> None:
     with pytest.raises(UnsupportedError) as caught:
         intarsia.build(single(rows, ("N", "S")), "c")
     assert caught.value.hint.startswith("for example --shape x:1..,128; or")
-    shapes = {"x": (Sizes.at_least(1), 128)}
+    shapes = {"x": (SizeValues.at_least(1), 128)}
     assert intarsia.build(single(rows, ("N", "S")), "llvm", shapes=shapes).passport.sizes
 
 
@@ -236,11 +236,11 @@ def single(node: onnx.NodeProto, sizes: tuple[int | str, ...], *weights: onnx.Te
     return made.SerializeToString()
 
 
-def test_programs_are_specialised_too() -> None:
+def test_programs_are_specialized_too() -> None:
     """A program of pieces for each size, although open sizes would all run in NumPy."""
     top = helper.make_node("TopK", ["r", "k"], ["t", "i"])
     unique = helper.make_node("Unique", ["t"], ["y"], sorted=1)
-    shapes = {"x": (Sizes((2, 4)), 256)}
+    shapes = {"x": (SizeValues((2, 4)), 256)}
     made = intarsia.build(model(top, unique), "llvm", shapes=shapes)
     assert made.passport.executor["kind"] == "vm"
     assert {row.op for row in made.placement.host} <= {"TopK", "Unique"}
@@ -255,7 +255,7 @@ def test_programs_are_specialised_too() -> None:
 
 
 def test_several_shapes_need_a_model_and_a_process() -> None:
-    shapes = {"x": (Sizes((1, 2)), 256)}
+    shapes = {"x": (SizeValues((1, 2)), 256)}
     with pytest.raises(UsageError, match="a module that is imported has its shapes"):
         intarsia.build(from_onnx(model()), "llvm", shapes=shapes)
     pytest.importorskip("intarsia_c")

@@ -17,15 +17,15 @@ import intarsia
 from intarsia.driver.build import request_build
 from intarsia.driver.dynamic import import_any, is_open
 from intarsia.driver.model_partition import ModelPartition, partition_model, prepare_module
-from intarsia.driver.source import Source
+from intarsia.driver.source import ModuleSource
 from intarsia.driver.stages import read_target
 from intarsia.host.host import Host
-from intarsia.partition.cost import Plan
-from intarsia.partition.rules import PlaceRule, parse_place_rule
 from intarsia_ir.graph.expr import call
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.partition.rules import PlaceRule, parse_place_rule
 from intarsia_runtime.errors import GateFailed, ModelError, UsageError
 from intarsia_runtime.executors.vm import VmExecutor
 from intarsia_tools.verify import (
@@ -79,7 +79,7 @@ def checked(data: bytes, *, wrong: str = "") -> tuple[RegionCheck, ...]:
     host = Host()
     target = read_target(host, "dnnl, llvm", None)
     with collecting_guards():  # pieces have open sizes
-        imported = import_any(Source(data), None, None, None)
+        imported = import_any(ModuleSource(data), None, None, None)
         modules = {"main": imported} if isinstance(imported, IRModule) else imported.pieces
         prepared = {name: prepare_module(host, m, target).module for name, m in modules.items()}
     artifact = intarsia.build(data, "dnnl, llvm", plan=Plan.GREEDY)
@@ -112,7 +112,7 @@ def test_pieces_and_their_regions_are_compared() -> None:
 
 
 def test_outputs_of_a_program_have_a_reference() -> None:
-    imported = import_any(Source(ranking()), None, None, None)
+    imported = import_any(ModuleSource(ranking()), None, None, None)
     x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)
     with intarsia.build(ranking(), "llvm").load(threads=1) as executable:
         results = {name: np.asarray(value) for name, value in executable.run({"x": x}).items()}
@@ -216,6 +216,6 @@ def test_rules_and_gates_hold_for_a_program_as_a_whole() -> None:
 def test_open_sizes_are_explained_if_the_executor_is_chosen(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(ranking("N"))
-    assert is_open(import_any(Source(path), None, None, None))
+    assert is_open(import_any(ModuleSource(path), None, None, None))
     placed = partition_model(request_build(path, "dnnl, llvm", executor="vm"))
     assert {row.verdict for row in placed.placement.verdicts if row.node == "first"} == {"no"}

@@ -21,7 +21,7 @@ from intarsia.driver.parts import Piece, join
 from intarsia_runtime.artifact.signature import ValueSpec
 from intarsia_runtime.errors import ArtifactError, ModelError, UnsupportedError, UsageError
 from intarsia_runtime.executors.vm import VmExecutor
-from intarsia_runtime.program import Program
+from intarsia_runtime.program import LoadedProgram
 
 pytest.importorskip("intarsia_llvm", reason="needs a backend that generates code")
 
@@ -113,10 +113,10 @@ def test_pieces_know_whether_one_of_them_brings_a_library(
         pytest.importorskip("intarsia_dnnl", reason="needs an accelerator with a library")
     seen: list[tuple[bool, bool]] = []
 
-    class Seen(Program):
-        def __init__(self, opened, threads, *, beside_libraries=False) -> None:
-            seen.append((bool(opened.passport.plan.regions), beside_libraries))
-            super().__init__(opened, threads, beside_libraries=beside_libraries)
+    class Seen(LoadedProgram):
+        def __init__(self, opened, threads, *, with_libraries=False) -> None:
+            seen.append((bool(opened.passport.plan.regions), with_libraries))
+            super().__init__(opened, threads, with_libraries=with_libraries)
 
     table = {"keys_floats": [0.0], "values_floats": [0.0], "default_float": 1.0}
     nodes = [
@@ -129,7 +129,7 @@ def test_pieces_know_whether_one_of_them_brings_a_library(
     graph = helper.make_graph(nodes, "g", [info("x", F, (2, 4))], [info("y", F, None)], weights)
     imports = [helper.make_opsetid("", 18), helper.make_opsetid(ML, 3)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
-    monkeypatch.setattr("intarsia_runtime.load.Program", Seen)
+    monkeypatch.setattr("intarsia_runtime.load.LoadedProgram", Seen)
     with intarsia.build(model.SerializeToString(), target).load(threads=2) as executable:
         (y,) = executable.run([X]).values()
     np.testing.assert_array_equal(y, np.full((2, 64), 4, np.float32))

@@ -200,7 +200,7 @@ def test_a_greedy_plugin_cannot_answer_for_others(run_python: Run) -> None:
         "host = Host()\n"
         "host.kind('greedy')\n"
         "target = host.kind('acme')\n"
-        "from intarsia.target.kinds import make_target\n"
+        "from intarsia.target.kind_table import make_target\n"
         "table = host.call('annotate', 'acme', target=make_target(target, {}))\n"
         "print([row.name for row in table.rows])\n"
         "for hook in ('annotate', 'relay_codegen', 'rewrite_tir', 'probe'):\n"

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from intarsia.plugin.accelerator import sizes
-from intarsia_arm_acl.draft import Draft
+from intarsia_arm_acl.draft import AclDraft
 from intarsia_arm_acl.emit import description, headers_of, own_functions, validation
-from intarsia_arm_acl.operators.row import Row
+from intarsia_arm_acl.operators.row import AclRow
 from intarsia_arm_acl.prelude import ADAPTERS, INCLUDES
 from intarsia_arm_acl.support import TABLE
 from intarsia_ir.graph.expr import Call, Constant, Expr, Var, constant, tensor_type
@@ -47,9 +47,9 @@ class Case:
     """
 
     body: Call
-    row: Row
+    row: AclRow
     match: Match
-    draft: Draft
+    draft: AclDraft
 
     def describe(self) -> str:
         """Return operator, shapes and attributes."""
@@ -63,7 +63,7 @@ def cases(body: Call) -> Iterator[Case]:
         match = match_pattern(row.pattern, body, count_uses((body,)))
         if match is None or not TABLE.check(row, match):
             continue
-        draft = Draft("grid")
+        draft = AclDraft("grid")
         for expr in match.inputs:
             if not isinstance(expr, Constant):
                 draft.values[expr] = draft.new_tensor(sizes(expr), tensor_type(expr).dtype)
@@ -235,7 +235,7 @@ def product(rng: random.Random) -> Expr:
 
 
 def normalization(rng: random.Random) -> Expr:
-    """Return a softmax or a normalisation."""
+    """Return a softmax or a normalization."""
     rank = rng.choice((1, 2, 3, 4, 4, 5))
     shape = _shape(rng, rank)
     x = var("x", *shape)
@@ -288,7 +288,7 @@ def arrangement(rng: random.Random) -> Expr:
 
 
 def quantized(rng: random.Random) -> Expr:
-    """Return a quantised convolution, product, sum, mean, or what moves integers."""
+    """Return a quantized convolution, product, sum, mean, or what moves integers."""
     dtype, other = rng.choice(_BYTES), rng.choice(_BYTES)
     if rng.random() < 0.8:
         other = dtype

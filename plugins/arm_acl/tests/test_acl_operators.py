@@ -186,7 +186,7 @@ def test_softmax(bench: Bench) -> None:
     )
 
 
-def test_normalisations(bench: Bench) -> None:
+def test_normalizations(bench: Bench) -> None:
     x = var("x", 2, 6, 5, 4)
     numbers = [weight(6, seed=n) for n in range(3)]
     bench.check(

@@ -13,7 +13,7 @@ from intarsia.host.host import Host
 from intarsia.plugin import Probe, Var
 from intarsia_arm_acl import validate
 from intarsia_arm_acl.codegen import compile_region, write_region
-from intarsia_arm_acl.draft import Draft, real
+from intarsia_arm_acl.draft import AclDraft, real
 from intarsia_arm_acl.operators import elementwise
 from intarsia_arm_acl.support import TABLE
 from intarsia_arm_acl.target import ArmAclOptions
@@ -60,7 +60,7 @@ REFUSALS: list[tuple[Expr, Code, str]] = [
     (
         apply("nn.relu", Var("x", TensorType((variable("n"), 2), DType.FLOAT32))),
         Code.UNSUPPORTED_SHAPE,
-        "not static",
+        "the open size n, and needs a number",
     ),
     (apply("nn.relu", var("x", 0, 2)), Code.UNSUPPORTED_SHAPE, "no elements"),
     (apply("nn.relu", var("x", *(1,) * 7)), Code.UNSUPPORTED_SHAPE, "rank 7 is more than 6"),
@@ -254,7 +254,7 @@ def test_what_is_refused_is_never_lowered() -> None:
     match = match_pattern(row.pattern, body, count_uses((body,)))
     assert match is not None
     with pytest.raises(PluginError, match="finite numbers"):
-        row.lower(Draft("region"), match)
+        row.lower(AclDraft("region"), match)
 
 
 def test_the_probe_says_what_is_there() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised operators on the real library, under emulation, against their definitions."""
+"""Quantized operators on the real library, under emulation, against their definitions."""
 
 from __future__ import annotations
 

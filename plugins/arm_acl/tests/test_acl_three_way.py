@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.partition.cost import Plan
 from intarsia_ir.graph.expr import Constant, Expr, constant
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.errors import TargetError
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, number, var
 

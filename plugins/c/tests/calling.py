@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 
 import intarsia
-from intarsia_runtime.artifact.plan import KernelStep, Place
+from intarsia_runtime.artifact.plan import ArgumentSource, KernelStep
 from intarsia_runtime.dtype import DType
 
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
@@ -88,10 +88,14 @@ def walk(library, plan, inputs, constants, rename):
     """Carry out a plan kernel by kernel; returns the outputs."""
     outputs = [np.zeros(spec.shape, numpy_type(spec.dtype)) for spec in plan.outputs]
     workspace = aligned(plan.workspace_bytes)
-    held = {Place.INPUT: inputs, Place.OUTPUT: outputs, Place.CONSTANT: constants}
+    held = {
+        ArgumentSource.INPUT: inputs,
+        ArgumentSource.OUTPUT: outputs,
+        ArgumentSource.CONSTANT: constants,
+    }
 
     def place(arg):
-        if arg.place is Place.WORKSPACE:
+        if arg.place is ArgumentSource.WORKSPACE:
             data = workspace[arg.index : arg.index + arg.bytes]
         else:
             data = held[arg.place][arg.index].reshape(-1).view(np.uint8)

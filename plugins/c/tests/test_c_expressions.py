@@ -9,7 +9,7 @@ import pytest
 
 from intarsia_c.codegen import c_sources
 from intarsia_c.target import COptions
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     COMPARISONS,
     INDEX,
@@ -17,7 +17,7 @@ from intarsia_ir.tir.expr import (
     BinaryOp,
     Broadcast,
     CallTarget,
-    Cast,
+    CastExpr,
     FloatImm,
     IntImm,
     Load,
@@ -41,7 +41,7 @@ from intarsia_ir.tir.stmt import (
     Barrier,
     For,
     ForKind,
-    If,
+    IfStmt,
     Invoke,
     LetStmt,
     Seq,
@@ -166,7 +166,7 @@ def test_16_bit_floats_are_converted_exactly(load_module):
     for dtype in (DType.FLOAT16, DType.BFLOAT16):
         for source, target in ((dtype, DType.FLOAT32), (DType.FLOAT32, dtype)):
             x, y = Buffer("x", shape, source), Buffer("y", shape, target)
-            value = Cast(Load(x, (i,), source, 1), target, 1)
+            value = CastExpr(Load(x, (i,), source, 1), target, 1)
             body = For(i, IntImm(65536), ForKind.SERIAL, Store(y, (i,), value))
             kernels.append(PrimFunc(f"{source}_{target}", (x, y), 1, body))
     library = load_module(kernels, opt_level=2)
@@ -278,12 +278,15 @@ def test_statements(load_module):
     """Let, if with both sides, a loop whose extent varies, stack memory, loops of every kind."""
     x, y = Buffer("x", (40, 8), INDEX), Buffer("y", (40,), INDEX)
     i, j, s, unread = TirVar("i"), TirVar("j"), TirVar("int"), TirVar("i")
-    t, never = Buffer("t", (), INDEX, Scope.STACK), Buffer("t", (4,), INDEX, Scope.REGISTER)
+    t, never = (
+        Buffer("t", (), INDEX, MemoryScope.STACK),
+        Buffer("t", (4,), INDEX, MemoryScope.REGISTER),
+    )
     item, first = (Load(x, (i, at), INDEX, 1) for at in (j, index(0)))
     for kind in set(ForKind) - {ForKind.BOUND}:
         summed = For(j, i % 9, ForKind.SERIAL, Store(t, (), Load(t, (), INDEX, 1) + item))
         total = Load(t, (), INDEX, 1)
-        done = If(i % 2 < 1, Store(y, (i,), total + s), Store(y, (i,), index(0) - s))
+        done = IfStmt(i % 2 < 1, Store(y, (i,), total + s), Store(y, (i,), index(0) - s))
         inner = Seq((Store(t, (), index(5)), summed, LetStmt(s, i * 3 - 50, done)))
         body = Allocate(t, Allocate(never, LetStmt(unread, first, inner)))
         function = PrimFunc("k", (x, y), 1, For(i, IntImm(40), kind, body))
@@ -395,7 +398,7 @@ def test_machine_functions_of_integers(load_module, dtype):
             "'c' has no blocks of threads",
         ),
         (
-            Allocate(Buffer("s", (4,), DType.FLOAT32, Scope.SHARED), Barrier()),
+            Allocate(Buffer("s", (4,), DType.FLOAT32, MemoryScope.SHARED), Barrier()),
             "'c' has no memory that threads share",
         ),
         (Invoke("c", "move", ()), "no function 'move' of 'c'"),

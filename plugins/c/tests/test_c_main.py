@@ -20,10 +20,10 @@ from intarsia_ir.tir.module import TensorModule
 from intarsia_ir.tir.stmt import For, ForKind, Store
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
     KernelStep,
-    Place,
     RegionStep,
     TensorSpec,
 )
@@ -56,9 +56,23 @@ def plan(*steps, regions=()):
 
 
 STEPS = (
-    KernelStep("adder", (at(Place.INPUT, 0), at(Place.CONSTANT, 0), at(Place.WORKSPACE, 0))),
-    KernelStep("adder", (at(Place.WORKSPACE, 0), at(Place.INPUT, 0), at(Place.OUTPUT, 0))),
-    CopyStep(at(Place.CONSTANT, 0), at(Place.OUTPUT, 1)),
+    KernelStep(
+        "adder",
+        (
+            at(ArgumentSource.INPUT, 0),
+            at(ArgumentSource.CONSTANT, 0),
+            at(ArgumentSource.WORKSPACE, 0),
+        ),
+    ),
+    KernelStep(
+        "adder",
+        (
+            at(ArgumentSource.WORKSPACE, 0),
+            at(ArgumentSource.INPUT, 0),
+            at(ArgumentSource.OUTPUT, 0),
+        ),
+    ),
+    CopyStep(at(ArgumentSource.CONSTANT, 0), at(ArgumentSource.OUTPUT, 1)),
 )
 MODULE = TensorModule((adder(),), plan(*STEPS))
 
@@ -137,8 +151,8 @@ def test_main_calls_regions_with_tensors(load_module):
         return 0 if handle == 5 else 1
 
     callback = REGION(region)
-    first = RegionStep(0, (at(Place.INPUT, 0), at(Place.OUTPUT, 0)))
-    second = RegionStep(0, (at(Place.CONSTANT, 0), at(Place.WORKSPACE, 0)))
+    first = RegionStep(0, (at(ArgumentSource.INPUT, 0), at(ArgumentSource.OUTPUT, 0)))
+    second = RegionStep(0, (at(ArgumentSource.CONSTANT, 0), at(ArgumentSource.WORKSPACE, 0)))
     mixed = plan(first, *STEPS[:1], second, STEPS[2], regions=("r",))
     library = load_module([adder()], mixed)
     address = ctypes.cast(callback, ctypes.c_void_p).value
@@ -239,14 +253,14 @@ def test_names_in_the_header():
     nothing = c_sources(TensorModule((), NO_PLAN), COptions())["model.h"]
     assert "struct model_inputs {\n    char none;\n};" in nothing
     assert "constants" not in nothing
-    step = RegionStep(0, (at(Place.INPUT, 0), at(Place.OUTPUT, 0)))
+    step = RegionStep(0, (at(ArgumentSource.INPUT, 0), at(ArgumentSource.OUTPUT, 0)))
     cut = c_sources(TensorModule((), plan(step, regions=("r",))), COptions())["model.h"]
     assert "_run(" not in cut
 
 
 def test_an_odd_tensor_name_is_quoted(load_module):
     spec = TensorSpec('a"\\\n??/é', SHAPE, F32)
-    copy = CopyStep(at(Place.INPUT, 0), at(Place.OUTPUT, 0))
+    copy = CopyStep(at(ArgumentSource.INPUT, 0), at(ArgumentSource.OUTPUT, 0))
     library = load_module((), CallPlan((spec,), (spec,), (), (), 0, (copy,)))
     x, y, _ = arrays()
     assert library.call("main", x, y, context=Context().address) == 0

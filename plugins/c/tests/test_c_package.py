@@ -21,10 +21,10 @@ from intarsia_ir.tir.module import CodegenContext, TensorModule
 from intarsia_loops.codegen.c_interface import identifier
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
     KernelStep,
-    Place,
     RegionStep,
     TensorSpec,
 )
@@ -214,8 +214,8 @@ def test_weights_are_exact(tmp_path, key):
     array = ODD[key]
     spec = TensorSpec("y", array.shape, DType(array.dtype.name))
     step = CopyStep(
-        Argument(Place.CONSTANT, 0, spec.shape, spec.dtype),
-        Argument(Place.OUTPUT, 0, spec.shape, spec.dtype),
+        Argument(ArgumentSource.CONSTANT, 0, spec.shape, spec.dtype),
+        Argument(ArgumentSource.OUTPUT, 0, spec.shape, spec.dtype),
     )
     context = CodegenContext(
         "kws", {"interface-api": "c", "unpacked-api": True, "constant-byte-alignment": 64},
@@ -248,7 +248,7 @@ def test_weights_are_exact(tmp_path, key):
 
 
 def test_regions_are_refused():
-    step = RegionStep(0, (at(Place.INPUT, 0), at(Place.OUTPUT, 0)))
+    step = RegionStep(0, (at(ArgumentSource.INPUT, 0), at(ArgumentSource.OUTPUT, 0)))
     module = TensorModule(
         (), plan(step, regions=("npu_0",)), "main", CodegenContext(freestanding=True)
     )
@@ -287,9 +287,16 @@ def test_regions_with_sources_are_called(tmp_path, executor):
         constants={"layer.1/w": np.arange(16, dtype=np.float32).reshape(SHAPE)},
     )  # fmt: skip
     steps = (
-        KernelStep("adder", (at(Place.INPUT, 0), at(Place.CONSTANT, 0), at(Place.WORKSPACE, 0))),
-        RegionStep(0, (at(Place.WORKSPACE, 0), at(Place.OUTPUT, 0))),
-        CopyStep(at(Place.CONSTANT, 0), at(Place.OUTPUT, 1)),
+        KernelStep(
+            "adder",
+            (
+                at(ArgumentSource.INPUT, 0),
+                at(ArgumentSource.CONSTANT, 0),
+                at(ArgumentSource.WORKSPACE, 0),
+            ),
+        ),
+        RegionStep(0, (at(ArgumentSource.WORKSPACE, 0), at(ArgumentSource.OUTPUT, 0))),
+        CopyStep(at(ArgumentSource.CONSTANT, 0), at(ArgumentSource.OUTPUT, 1)),
     )
     module = TensorModule(MODULE.functions, plan(*steps, regions=("npu_0",)), "main", context)
     for name, content in package(module, COptions()).files.items():
@@ -336,7 +343,16 @@ def test_names():
         "model_1x",
         "model__x",
     ]
-    steps = (KernelStep("adder", (at(Place.INPUT, 0), at(Place.INPUT, 0), at(Place.OUTPUT, 0))),)
+    steps = (
+        KernelStep(
+            "adder",
+            (
+                at(ArgumentSource.INPUT, 0),
+                at(ArgumentSource.INPUT, 0),
+                at(ArgumentSource.OUTPUT, 0),
+            ),
+        ),
+    )
     module = TensorModule(
         MODULE.functions,
         plan(*steps),

@@ -9,8 +9,8 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 
+from intarsia_cuda.cpu_device import EmulatedDevice
 from intarsia_cuda.emulate import compile_emulated
-from intarsia_cuda.emulated import EmulatedDevice
 from intarsia_cuda.loader import LoadedModel
 from intarsia_cuda.lowering import lower_function as lower
 from intarsia_cuda.program import DeviceProgram, Start, plan_operations

@@ -27,7 +27,7 @@ import sys
 import numpy as np
 from pathlib import Path
 from intarsia_runtime.artifact.archive import open_artifact
-from intarsia_runtime.artifact.plan import Place
+from intarsia_runtime.artifact.plan import ArgumentSource
 from intarsia_runtime.loading import LoadRequest
 from intarsia_cuda.driver import CudaDevice, device_name
 from intarsia_cuda.loader import LoadedModel
@@ -52,7 +52,7 @@ for image in images:
 alone = model.kernel(plan.steps[0].function)
 arrays = []
 for argument in plan.steps[0].args:
-    if argument.place is Place.CONSTANT:
+    if argument.place is ArgumentSource.CONSTANT:
         data = weights[plan.constants[argument.index]].view(np.float32)
         arrays.append(data.reshape(argument.shape))
     else:

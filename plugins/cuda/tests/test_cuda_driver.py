@@ -17,10 +17,10 @@ from intarsia_cuda.loader import LoadedModel, load
 from intarsia_cuda.program import DeviceProgram, Start, plan_operations, program_from_json
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
     KernelStep,
-    Place,
     TensorSpec,
 )
 from intarsia_runtime.dtype import DType
@@ -81,16 +81,18 @@ PLAN = CallPlan(
     regions=(),
     workspace_bytes=512,
     steps=(
-        KernelStep("f", (argument(Place.CONSTANT, 0), argument(Place.WORKSPACE, 256))),
+        KernelStep(
+            "f", (argument(ArgumentSource.CONSTANT, 0), argument(ArgumentSource.WORKSPACE, 256))
+        ),
         KernelStep(
             "g",
             (
-                argument(Place.INPUT, 0),
-                argument(Place.WORKSPACE, 256),
-                argument(Place.OUTPUT, 0),
+                argument(ArgumentSource.INPUT, 0),
+                argument(ArgumentSource.WORKSPACE, 256),
+                argument(ArgumentSource.OUTPUT, 0),
             ),
         ),
-        CopyStep(argument(Place.INPUT, 0), argument(Place.OUTPUT, 1)),
+        CopyStep(argument(ArgumentSource.INPUT, 0), argument(ArgumentSource.OUTPUT, 1)),
     ),
 )
 LAUNCHES = {"f": [("kernel_f", (0, 1))], "g": [("kernel_g", (0, 1)), ("kernel_h", (1, 2))]}

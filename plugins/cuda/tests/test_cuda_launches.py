@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from intarsia_cuda.cpu_device import EmulatedDevice
 from intarsia_cuda.device import Launch
 from intarsia_cuda.emulate import compile_emulated
-from intarsia_cuda.emulated import EmulatedDevice
 from intarsia_cuda.launches import split_launches
 from intarsia_cuda.loader import LoadedModel
 from intarsia_cuda.program import DeviceProgram, Start, plan_operations
@@ -19,7 +19,7 @@ from intarsia_cuda.schedules.build import bound
 from intarsia_cuda.source import print_source
 from intarsia_cuda.spelling import spelling, target_function
 from intarsia_cuda.target import CudaOptions
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     INDEX,
     CallTarget,
@@ -33,14 +33,14 @@ from intarsia_ir.tir.expr import (
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.intrinsic import Intrinsic
-from intarsia_ir.tir.stmt import Allocate, Barrier, For, ForKind, If, Seq, Store, Thread
+from intarsia_ir.tir.stmt import Allocate, Barrier, For, ForKind, IfStmt, Seq, Store, Thread
 from intarsia_ir.tir.target_call import verify_target_calls
 from intarsia_runtime.abi import hosted_call
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
-    Place,
     RegionStep,
     TensorSpec,
 )
@@ -105,7 +105,7 @@ def test_statements_in_sequence_are_launches_in_sequence():
 def test_agrees_with_the_interpreter():
     """A kernel with shared memory and barriers, by the oracle and by the emulated device."""
     source, target = Buffer("x", (2, 32), F32), Buffer("out", (2, 32), F32)
-    shared = Buffer("shared", (32,), F32, Scope.SHARED)
+    shared = Buffer("shared", (32,), F32, MemoryScope.SHARED)
     block, thread = TirVar("block"), TirVar("thread")
     parts = Seq(
         (
@@ -196,7 +196,7 @@ def test_a_launch_with_two_sizes_of_block():
     target, n = Buffer("out", (1,), F32), Buffer("n", (1,), INDEX)
     store = Store(target, (IntImm(0),), const(1.0, F32))
     four, eight = (bound(Thread.THREAD_X, TirVar("t"), size, store) for size in (4, 8))
-    body = If(at(n, IntImm(0)) < 3, four, eight)
+    body = IfStmt(at(n, IntImm(0)) < 3, four, eight)
     with pytest.raises(UnsupportedError, match=r"of 4 and 8 iterations bound to thread\.x"):
         split_launches(PrimFunc("f", (n, target), 1, body), OPTIONS)
 
@@ -261,7 +261,9 @@ def test_compilers_that_do_not_compile(cxx, message):
 
 
 X, Y = TensorSpec("x", (4,), F32), TensorSpec("y", (4,), F32)
-REGION = RegionStep(0, (Argument(Place.INPUT, 0, (4,), F32), Argument(Place.OUTPUT, 0, (4,), F32)))
+REGION = RegionStep(
+    0, (Argument(ArgumentSource.INPUT, 0, (4,), F32), Argument(ArgumentSource.OUTPUT, 0, (4,), F32))
+)
 PLAN = CallPlan((X,), (Y,), (), ("acme_0",), 0, (REGION,))
 
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from intarsia_dnnl.assembly import Assembly
 from intarsia_dnnl.codegen import compile_region
-from intarsia_dnnl.loader import LoadedRegion
-from intarsia_dnnl.packed import Layout
+from intarsia_dnnl.packed import PackedLayout
 from intarsia_dnnl.primitives import build_node
-from intarsia_dnnl.program import FILE, Program, parse_program
+from intarsia_dnnl.program import FILE, PrimitiveProgram, parse_program
+from intarsia_dnnl.region import LoadedPrimitives
 from intarsia_dnnl.sdk import Dnnl, longs
 from intarsia_dnnl.target import DnnlOptions
 from intarsia_ir.graph.expr import Constant, Expr, Function, tensor_type
@@ -34,7 +34,7 @@ Shape = tuple[int, ...]
 Chain = Callable[[Expr], Expr]
 
 LAYOUTS = ("plain", "channels-last", "blocked8", "blocked16", "swapped")
-"""Row-major; channels innermost; blocks of 8 or 16 of them; the last two axes swapped."""
+"""DnnlRow-major; channels innermost; blocks of 8 or 16 of them; the last two axes swapped."""
 
 
 # Layouts ----------------------------------------------------------------------------------------
@@ -74,23 +74,25 @@ def _blocked_tags(_path: object) -> Mapping[tuple[int, int], int]:
     return found
 
 
-def _blocked(shape: Shape, size: int) -> Layout:
+def _blocked(shape: Shape, size: int) -> PackedLayout:
     strides, step = [0] * len(shape), size
     for axis in reversed(range(len(shape))):
         strides[axis] = step
         step *= shape[axis] // (size if axis == 1 else 1)
-    return Layout(shape, tuple(strides), shape, ((1, size),))
+    return PackedLayout(shape, tuple(strides), shape, ((1, size),))
 
 
-class InLayouts(LoadedRegion):
+class InLayouts(LoadedPrimitives):
     """A region whose inputs are first brought into layouts of the case's."""
 
-    def __init__(self, program: Program, request: LoadRequest, layouts: tuple[str, ...]) -> None:
+    def __init__(
+        self, program: PrimitiveProgram, request: LoadRequest, layouts: tuple[str, ...]
+    ) -> None:
         self._layouts = layouts
         super().__init__(program, request)
 
     def _build(
-        self, program: Program, request: LoadRequest, narrow: frozenset[int] | None
+        self, program: PrimitiveProgram, request: LoadRequest, narrow: frozenset[int] | None
     ) -> Assembly:
         assembly = Assembly(self._dnnl, program, request.constants, build_node, narrow)
         for value, layout in zip(program.inputs, self._layouts, strict=True):
@@ -100,7 +102,7 @@ class InLayouts(LoadedRegion):
                 assembly.values[value] = assembly.in_layout(assembly.values[value], desc)
         for node in program.nodes:
             build_node(assembly, node)
-        assembly.finish()
+        assembly.commit()
         return assembly
 
 

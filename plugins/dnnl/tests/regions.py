@@ -10,8 +10,9 @@ import numpy as np
 
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.isa import usable_features
-from intarsia_dnnl.loader import LoadedRegion, load
-from intarsia_dnnl.program import FILE, Program, parse_program
+from intarsia_dnnl.loader import load
+from intarsia_dnnl.program import FILE, PrimitiveProgram, parse_program
+from intarsia_dnnl.region import LoadedPrimitives
 from intarsia_dnnl.support import support_table
 from intarsia_dnnl.target import DnnlOptions
 from intarsia_ir.graph.expr import Expr, Function
@@ -43,8 +44,8 @@ class Made:
 
     function: Function
     unit: CompiledUnit
-    program: Program
-    region: LoadedRegion
+    program: PrimitiveProgram
+    region: LoadedPrimitives
     request: LoadRequest
 
     def outputs(self, arrays: list[np.ndarray]) -> list[np.ndarray]:

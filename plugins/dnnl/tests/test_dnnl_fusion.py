@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from intarsia_dnnl.program import Program
+from intarsia_dnnl.program import PrimitiveProgram
 from intarsia_ir.graph.expr import Call, Expr, make_tuple
 from intarsia_testkit.expressions import apply, fresh, number, var, weight
 
@@ -16,7 +16,7 @@ from .regions import Made, check
 from .test_dnnl_operators import convolution
 
 
-def spelled(program: Program) -> list[str]:
+def spelled(program: PrimitiveProgram) -> list[str]:
     """Return each node that is no view as ``kind+post-op+...``."""
     views = ("reshape", "transpose", "slice")
     return [

@@ -149,7 +149,7 @@ from intarsia_dnnl.loader import load
 from intarsia_dnnl.target import DnnlOptions
 from intarsia_testkit.expressions import function_of
 from {tests}.regions import region_of, request_for, verdicts
-from {tests}.test_dnnl_quantised import conv, given_bytes, weights
+from {tests}.test_dnnl_quantized import conv, given_bytes, weights
 
 function = function_of(conv(given_bytes(1, 8, 5, 5), weights(8, 8, 3, 3)))
 request = request_for(function, compile_region(region_of(function), DnnlOptions()))

@@ -19,7 +19,7 @@ from intarsia_dnnl.isa import EXACT, VARIABLES, exact_feature, usable_features
 from intarsia_ir.graph.expr import Expr
 from intarsia_testkit.expressions import apply, expected, fresh, var, weight
 
-from . import matrix_quantised
+from . import matrix_quantized
 from .matrix import BASES, Case, run, sampled
 from .regions import make, verdicts
 
@@ -81,7 +81,7 @@ def test_older_processors(isa: str) -> None:
     not exact_feature(), reason=f"this processor has none of {', '.join(EXACT)}: sums saturate"
 )
 def test_every_operator_of_bytes_with_what_follows() -> None:
-    wrong = [case.wrong() for case in matrix_quantised.sampled(2, seed=SEED)]
+    wrong = [case.wrong() for case in matrix_quantized.sampled(2, seed=SEED)]
     assert wrong.count("") > len(wrong) // 2
     assert [said for said in wrong if said] == []
 

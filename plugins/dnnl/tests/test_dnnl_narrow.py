@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from intarsia_dnnl import isa, loader, narrow
+from intarsia_dnnl import isa, narrow, region
 from intarsia_dnnl.names import BF16, DTYPES
 from intarsia_dnnl.narrow import multiplies_narrow, narrow_values
-from intarsia_dnnl.program import Node, Program
+from intarsia_dnnl.program import PrimitiveNode, PrimitiveProgram
 from intarsia_dnnl.tall import with_tall_windows
 from intarsia_ir.graph.expr import Expr
 from intarsia_runtime.cpu import this_machine
@@ -22,10 +22,12 @@ from .test_dnnl_plugin import kept_of, target
 from .test_dnnl_random import random_graph
 
 
-def program_of(*nodes: Node, outputs: tuple[int, ...], mode: str = "bf16") -> Program:
+def program_of(
+    *nodes: PrimitiveNode, outputs: tuple[int, ...], mode: str = "bf16"
+) -> PrimitiveProgram:
     """Return a program of value 0, an input, constants 1 and 2, and the results of ``nodes``."""
     count = 3 + len(nodes)
-    return Program(
+    return PrimitiveProgram(
         shapes=((4, 4),) * count,
         dtypes=("float32",) * count,
         inputs=(0,),
@@ -38,22 +40,22 @@ def program_of(*nodes: Node, outputs: tuple[int, ...], mode: str = "bf16") -> Pr
 
 def test_values_between_products_are_narrow_and_those_at_the_border_are_not() -> None:
     nodes = (
-        Node("transpose", (1,), 3, {"axes": (1, 0)}),  # of a constant: constant
-        Node("matmul", (0, 3), 4),
-        Node("reshape", (4,), 5),
-        Node("matmul", (5, 2), 6),
-        Node("eltwise", (6,), 7),
+        PrimitiveNode("transpose", (1,), 3, {"axes": (1, 0)}),  # of a constant: constant
+        PrimitiveNode("matmul", (0, 3), 4),
+        PrimitiveNode("reshape", (4,), 5),
+        PrimitiveNode("matmul", (5, 2), 6),
+        PrimitiveNode("eltwise", (6,), 7),
     )
     assert narrow_values(program_of(*nodes, outputs=(7,))) == {4, 5}
 
 
 def test_what_works_on_fp32_only_makes_views_of_its_operand_wide() -> None:
     nodes = (
-        Node("matmul", (0, 1), 3),
-        Node("reshape", (3,), 4),
-        Node("softmax", (4,), 5, {"axis": 1}),
-        Node("matmul", (5, 2), 6),
-        Node("matmul", (6, 2), 7),
+        PrimitiveNode("matmul", (0, 1), 3),
+        PrimitiveNode("reshape", (3,), 4),
+        PrimitiveNode("softmax", (4,), 5, {"axis": 1}),
+        PrimitiveNode("matmul", (5, 2), 6),
+        PrimitiveNode("matmul", (6, 2), 7),
     )
     assert narrow_values(program_of(*nodes, outputs=(7,))) == {6}
 
@@ -90,7 +92,7 @@ needs_bfloat16 = pytest.mark.skipif(
 )
 
 
-def asked(program: Program) -> bool:
+def asked(program: PrimitiveProgram) -> bool:
     """Narrow products on any processor."""
     return program.fpmath_mode == "bf16"
 
@@ -117,7 +119,7 @@ def test_a_network_in_bfloat16_is_near_that_in_fp32(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     # AVX-512 without bfloat16 instructions: the library emulates them.
-    monkeypatch.setattr(loader, "multiplies_narrow", asked)
+    monkeypatch.setattr(region, "multiplies_narrow", asked)
     masked = attention(var("y", 2, 16, 64), var("mask", 2, 1, 1, 16), 4)
     body = network() if kind == "convolutions" else dense(masked, 8)
     made = make(body, fpmath_mode="bf16")
@@ -126,7 +128,7 @@ def test_a_network_in_bfloat16_is_near_that_in_fp32(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_graphs_in_bfloat16(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(loader, "multiplies_narrow", asked)
+    monkeypatch.setattr(region, "multiplies_narrow", asked)
     body = random_graph(seed)
     assert deviation(make(body, fpmath_mode="bf16"), make(body)) < 0.05
 
@@ -136,7 +138,7 @@ def test_random_graphs_in_bfloat16(monkeypatch: pytest.MonkeyPatch, seed: int) -
 def test_a_product_of_one_row_reads_its_weights_by_columns(
     monkeypatch: pytest.MonkeyPatch, rows: int, reads_columns: bool
 ) -> None:
-    monkeypatch.setattr(loader, "multiplies_narrow", asked)
+    monkeypatch.setattr(region, "multiplies_narrow", asked)
     hidden = apply("nn.relu", dense(var("x", rows, 96), 80))
     last = dense(apply("multiply", hidden, var("scale", rows, 80)), 48)
     body = apply("add", last, weight(48, seed=2))
@@ -177,8 +179,8 @@ def test_pictures_and_lines_of_few_channels_stay(body: Expr) -> None:
 def test_lines_in_bfloat16_are_near_those_in_fp32(
     monkeypatch: pytest.MonkeyPatch, unit: bool
 ) -> None:
-    monkeypatch.setattr(loader, "multiplies_narrow", asked)
-    monkeypatch.setattr(loader, "has_matrix_unit", lambda: unit)
+    monkeypatch.setattr(region, "multiplies_narrow", asked)
+    monkeypatch.setattr(region, "has_matrix_unit", lambda: unit)
     x = line(apply("nn.relu", line(var("x", 1, 16, 40), 32)), 24)
     body = apply("add", x, var("y", 1, 24, 10))
     assert 1e-5 < deviation(make(body, fpmath_mode="bf16"), make(body)) < 0.02
@@ -188,9 +190,9 @@ def test_a_region_that_the_library_cannot_narrow_runs_in_fp32(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     body = network()
-    monkeypatch.setattr(loader, "multiplies_narrow", lambda _: False)
+    monkeypatch.setattr(region, "multiplies_narrow", lambda _: False)
     wide = make(body, fpmath_mode="bf16")  # in which matrix units may compute in bfloat16 still
-    monkeypatch.setattr(loader, "multiplies_narrow", asked)
+    monkeypatch.setattr(region, "multiplies_narrow", asked)
     # An integer type stands for one that the library has no kernels for.
     monkeypatch.setattr("intarsia_dnnl.assembly.BF16", DTYPES["int32"])
     assert deviation(make(body, fpmath_mode="bf16"), wide) == 0.0

@@ -20,9 +20,10 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from intarsia_dnnl.codegen import compile_region
-from intarsia_dnnl.loader import LoadedRegion, load
-from intarsia_dnnl.packed import Layout, PackedWeight
+from intarsia_dnnl.loader import load
+from intarsia_dnnl.packed import PackedLayout, PackedWeight
 from intarsia_dnnl.program import FILE, parse_program, print_program
+from intarsia_dnnl.region import LoadedPrimitives
 from intarsia_dnnl.target import DnnlOptions
 from intarsia_ir.graph.expr import Call, Constant, Expr
 from intarsia_ir.graph.walk import post_order, substitute
@@ -59,7 +60,7 @@ PRODUCT = pytest.param(product, marks=needs_packed_products)
 BODIES = [convolution, PRODUCT, turned_product, grouped]
 
 
-def stored_elsewhere(made: Made) -> LoadedRegion:
+def stored_elsewhere(made: Made) -> LoadedPrimitives:
     """Load the region with weights stored as no library wants them: with rows turned round."""
     constants, packed = dict(made.unit.constants), dict(made.program.packed)
     for value, weight_ in made.program.packed.items():
@@ -71,12 +72,12 @@ def stored_elsewhere(made: Made) -> LoadedRegion:
         steps = [1]
         for size in shape[:-1]:
             steps.append(steps[-1] * size)
-        packed[value] = PackedWeight(weight_.view, Layout(shape, tuple(steps), shape))
+        packed[value] = PackedWeight(weight_.view, PackedLayout(shape, tuple(steps), shape))
     program = replace(made.program, packed=packed)
     request = dataclasses.replace(
         made.request, constants=constants, files={FILE: print_program(program)}
     )
-    return LoadedRegion(program, request)
+    return LoadedPrimitives(program, request)
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -103,12 +104,12 @@ import sys
 import numpy as np
 from intarsia_runtime.loading import LoadRequest
 from intarsia_dnnl.codegen import compile_region
-from intarsia_dnnl.loader import LoadedRegion
+from intarsia_dnnl.region import LoadedPrimitives
 from intarsia_dnnl.program import FILE, parse_program
 data = np.load(sys.argv[1])
 program = parse_program(data["program"].tobytes())
 constants = {name: data[name] for name in program.constants.values()}
-region = LoadedRegion(program, LoadRequest("r", {}, constants, (), (), 1, 0))
+region = LoadedPrimitives(program, LoadRequest("r", {}, constants, (), (), 1, 0))
 found = np.empty(program.shapes[program.outputs[0]], np.float32)
 region.run(data["x"], found)
 np.save(sys.argv[1] + ".npy", found)
@@ -197,7 +198,7 @@ def test_a_layout_that_reads_elsewhere_is_refused() -> None:
 
 
 @st.composite
-def layouts(draw: st.DrawFn) -> Layout:
+def layouts(draw: st.DrawFn) -> PackedLayout:
     """Dense layouts of up to four axes, with up to three inner blocks."""
     shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
     axes = st.integers(0, len(shape) - 1)
@@ -211,10 +212,10 @@ def layouts(draw: st.DrawFn) -> Layout:
     for axis in order:
         strides[axis] = step
         step *= padded[axis] // whole[axis]
-    return Layout(shape, tuple(strides), padded, blocks)
+    return PackedLayout(shape, tuple(strides), padded, blocks)
 
 
-def offset(layout: Layout, index: tuple[int, ...]) -> int:
+def offset(layout: PackedLayout, index: tuple[int, ...]) -> int:
     """Where oneDNN's guide to blocked layouts says that an element lies."""
     rest, place, step = list(index), 0, 1
     for axis, size in reversed(layout.blocks):
@@ -225,7 +226,7 @@ def offset(layout: Layout, index: tuple[int, ...]) -> int:
 
 
 @given(layouts())
-def test_layouts_read_every_element_where_it_lies(layout: Layout) -> None:
+def test_layouts_read_every_element_where_it_lies(layout: PackedLayout) -> None:
     memory = np.arange(layout.elements, dtype=np.float32)
     read = layout.read(memory)
     assert read.shape == layout.shape
@@ -233,6 +234,6 @@ def test_layouts_read_every_element_where_it_lies(layout: Layout) -> None:
 
 
 @given(layouts())
-def test_layouts_survive_json(layout: Layout) -> None:
+def test_layouts_survive_json(layout: PackedLayout) -> None:
     stored = PackedWeight(layout, layout)
     assert convert(json.loads(json.dumps(stored.to_json())), PackedWeight) == stored

@@ -7,10 +7,14 @@ import dataclasses
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 
+import onnx
 import pytest
 from msgspec.structs import replace
+from onnx import TensorProto, helper
 
+from intarsia.cli.main import main
 from intarsia.plugin import Region, Role, Target, TargetKind
 from intarsia.target.options import option_rows
 from intarsia_dnnl import isa, plugin
@@ -218,3 +222,26 @@ def test_the_build_depends_on_what_chooses_the_layouts_of_weights(
 
     monkeypatch.setattr("intarsia_dnnl.environment.installed_version", lambda name: None)
     assert environment_version().startswith("program 3, onednn-cpu-gomp none, ")
+
+
+def test_what_loses_nan_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Softmax", ["r"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [64, 64])],
+    )
+    model = str(tmp_path / "m.onnx")
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), model)
+    out = str(tmp_path / "m.intarsia")
+    said = "NaN becomes 0 (-special=exact keeps it)"
+    greedy = ["--target", "dnnl, llvm", "--plan", "greedy"]
+    for _ in range(2):  # the second is from the cache
+        assert main(["compile", model, *greedy, "-o", out]) == 0
+        assert f"note: 'dnnl', 1 node: {said}" in capsys.readouterr().err
+    assert main(["explain", model, *greedy]) == 0
+    assert f"nn.relu; {said}" in capsys.readouterr().out
+    exact = "dnnl -special=exact, llvm"
+    assert main(["compile", model, "--target", exact, "--plan", "greedy", "-o", out]) == 0
+    assert "NaN" not in capsys.readouterr().err

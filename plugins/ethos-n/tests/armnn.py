@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intarsia_ethos_n.network import Network, Operation
+from intarsia_ethos_n.network import Network, NetworkOperation
 
 KINDS = ("addition", "convolution", "depthwise", "fully-connected", "multiplication")
 """Operations that are translated."""
@@ -51,8 +51,8 @@ class ArmNN:
         (output,) = network.outputs
         slots[output.name].Connect(made.AddOutputLayer(0).GetInputSlot(0))
         spec, reference = self.runtime.GetDeviceSpec(), [ann.BackendId("CpuRef")]
-        optimised, _ = ann.Optimize(made, reference, spec, ann.OptimizerOptions())
-        number, _ = self.runtime.LoadNetwork(optimised)
+        optimized, _ = ann.Optimize(made, reference, spec, ann.OptimizerOptions())
+        number, _ = self.runtime.LoadNetwork(optimized)
         borders = [
             (place, self._info(network, border.name)) for place, border in enumerate(network.inputs)
         ]
@@ -73,18 +73,22 @@ class ArmNN:
         }
         dims = ann.TensorShape(tuple(shape) or tensor.shape)
         info = ann.TensorInfo(dims, kinds[tensor.dtype])
-        info.SetQuantizationScale(tensor.quantisation.scale)
-        info.SetQuantizationOffset(tensor.quantisation.zero)
+        info.SetQuantizationScale(tensor.quantization.scale)
+        info.SetQuantizationOffset(tensor.quantization.zero)
         return info
 
-    def _result(self, network: Network, operation: Operation) -> Any:
+    def _result(self, network: Network, operation: NetworkOperation) -> Any:
         """Describe the result of an operation; that of a product has two dimensions."""
         shape = network.tensors[operation.output].shape
         flat = operation.kind == "fully-connected"
         return self._info(network, operation.output, (shape[0], shape[3]) if flat else shape)
 
     def _layer(
-        self, made: Any, network: Network, operation: Operation, constants: Mapping[str, np.ndarray]
+        self,
+        made: Any,
+        network: Network,
+        operation: NetworkOperation,
+        constants: Mapping[str, np.ndarray],
     ) -> Any:
         ann = self.ann
         if operation.kind == "addition":

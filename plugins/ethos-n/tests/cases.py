@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small quantised graphs, one for each thing that the plugin describes in a way of its own."""
+"""Small quantized graphs, one for each thing that the plugin describes in a way of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from intarsia_ethos_n.curves import function
 from intarsia_ir.graph.expr import Call, Expr, constant, get_item
 from intarsia_testkit.expressions import apply
-from intarsia_testkit.quantised_expressions import numbers, scale, var, weights, zero
+from intarsia_testkit.quantized_expressions import numbers, scale, var, weights, zero
 
 from .quantized import KEPT, averaged, binary, conv, conv_transpose, mean, pooled, product
 
@@ -138,7 +138,7 @@ def rescaled_average() -> Expr:
 
 
 def looked_up(kind: str, dtype: str = "int8") -> Expr:
-    """A curve as quantised models have it: a convolution, then a table of 256 results."""
+    """A curve as quantized models have it: a convolution, then a table of 256 results."""
     low = 0 if dtype == "uint8" else -128
     x = conv(var("x", 1, 3, 6, 6, dtype=dtype), weights(4, 3, 1, 1), dtype=dtype, to=0.05)
     real = (np.arange(low, low + 256) - 7) * np.float32(0.05)

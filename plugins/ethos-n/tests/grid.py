@@ -6,7 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from random import Random
 
-from intarsia_ethos_n.network import Network, Operation, Quantisation, Shape, Tensor
+from intarsia_ethos_n.network import (
+    Network,
+    NetworkOperation,
+    NetworkQuantization,
+    NetworkTensor,
+    Shape,
+)
 
 SIDES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 EDGES = (1, 2, 3, 6, 7, 8, 9, 15, 16, 17, 31, 32, 64, 112, 224, 416, 417, 418, 640, 2047, 4096)
@@ -19,8 +25,8 @@ class Cases:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.tensors: dict[str, Tensor] = {}
-        self.operations: list[Operation] = []
+        self.tensors: dict[str, NetworkTensor] = {}
+        self.operations: list[NetworkOperation] = []
 
     def pick(self, *choices: object) -> object:
         return self.random.choice(choices)
@@ -28,15 +34,15 @@ class Cases:
     def rarely(self, rare: object, usual: object, chance: float = 0.06) -> object:
         return rare if self.random.random() < chance else usual
 
-    def tensor(self, shape: Shape, dtype: str, quantisation: Quantisation) -> str:
+    def tensor(self, shape: Shape, dtype: str, quantization: NetworkQuantization) -> str:
         name = f"t{len(self.tensors)}"
-        self.tensors[name] = Tensor(shape, dtype, quantisation)
+        self.tensors[name] = NetworkTensor(shape, dtype, quantization)
         return name
 
-    def numbers(self, dtype: str) -> Quantisation:
+    def numbers(self, dtype: str) -> NetworkQuantization:
         zero = self.random.choice((0, 127) if dtype == "s8" else (0, 128, 255))
         zero = self.rarely(300, zero, 0.02)
-        return Quantisation(int(str(zero)), (self.random.choice(SCALES),))
+        return NetworkQuantization(int(str(zero)), (self.random.choice(SCALES),))
 
     def shape(self, most: int = 2**22) -> Shape:
         while True:
@@ -54,7 +60,7 @@ class Cases:
         return self.tensor(shape, dtype, self.numbers(dtype)), shape, dtype
 
     def add(self, kind: str, inputs: tuple[str, ...], output: str, **attrs: object) -> None:
-        self.operations.append(Operation(kind, inputs, output, attrs))
+        self.operations.append(NetworkOperation(kind, inputs, output, attrs))
 
     def padding(self) -> tuple[int, int, int, int]:
         one = self.random.choice((0, 0, 0, 1, 1, 2, 3, 7, 8))
@@ -85,12 +91,12 @@ class Cases:
             weight_shape, axis = (down, across, depth, outputs), 3
         many = self.random.random() < 0.3
         scales = tuple(self.random.choice((0.01, 0.02)) for _ in range(weight_shape[axis]))
-        by = Quantisation(0, scales if many else scales[:1], axis if many else -1)
+        by = NetworkQuantization(0, scales if many else scales[:1], axis if many else -1)
         weights = self.tensor(weight_shape, str(self.pick("u8", "s8")), by)
         products = tuple(_float32_product(self.tensors[data], scale) for scale in by.scales)
         if self.random.random() < 0.05:
             products = tuple(product * 1.01 for product in products)
-        given = Quantisation(0, products, 3 if many else -1)
+        given = NetworkQuantization(0, products, 3 if many else -1)
         if many and kind == "depthwise" and weight_shape[3] != 1:
             return
         bias = self.tensor((1, 1, 1, outputs), "s32", given)
@@ -98,7 +104,7 @@ class Cases:
         if kind == "transpose-convolution":
             result = (n, rows, columns, outputs)
         scale = self.random.choice((1e-8, 0.5, 1.0, 2.0))
-        output = self.tensor(result, dtype, Quantisation(0, (scale,)))
+        output = self.tensor(result, dtype, NetworkQuantization(0, (scale,)))
         self.add(kind, (data, weights, bias), output, padding=padding, stride=strides)
 
     def connected(self) -> None:
@@ -109,14 +115,14 @@ class Cases:
         data = self.tensor(shape, dtype, self.numbers(dtype))
         outputs = self.random.choice((1, 10, 64))
         many = self.random.random() < 0.1
-        by = Quantisation(0, (0.01,) * outputs if many else (0.01,), 3 if many else -1)
+        by = NetworkQuantization(0, (0.01,) * outputs if many else (0.01,), 3 if many else -1)
         weights = self.tensor((1, 1, depth, outputs), "s8", by)
         product = _float32_product(self.tensors[data], 0.01) * (
             1.5 if self.random.random() < 0.1 else 1
         )
-        bias = self.tensor((1, 1, 1, outputs), "s32", Quantisation(0, (product,)))
+        bias = self.tensor((1, 1, 1, outputs), "s32", NetworkQuantization(0, (product,)))
         scale = self.random.choice((1e-8, 1.0))
-        output = self.tensor((1, 1, 1, outputs), dtype, Quantisation(0, (scale,)))
+        output = self.tensor((1, 1, 1, outputs), dtype, NetworkQuantization(0, (scale,)))
         self.add("fully-connected", (data, weights, bias), output)
 
     def binary(self, kind: str) -> None:
@@ -132,7 +138,7 @@ class Cases:
     def relu(self) -> None:
         data, shape, dtype = self.data()
         low, high = self.random.choice(((0, 6), (-128, 127), (5, 5), (9, 3)))
-        output = self.tensor(shape, dtype, self.tensors[data].quantisation)
+        output = self.tensor(shape, dtype, self.tensors[data].quantization)
         self.add("relu", (data,), output, lower=low, upper=high)
 
     def leaky(self) -> None:
@@ -147,7 +153,7 @@ class Cases:
         wanted = (1 / 256, -128 if signed else 0) if kind == "sigmoid" else (1 / 128, 0)
         wanted = wanted if kind == "sigmoid" or signed else (1 / 128, 128)
         scale, zero = wanted if self.random.random() < 0.7 else (0.5, wanted[1])
-        self.add(kind, (data,), self.tensor(shape, dtype, Quantisation(zero, (scale,))))
+        self.add(kind, (data,), self.tensor(shape, dtype, NetworkQuantization(zero, (scale,))))
 
     def requantize(self) -> None:
         data, shape, dtype = self.data()
@@ -158,7 +164,7 @@ class Cases:
         dtype, size = self.dtype(), self.random.choice((6, 7, 7, 8, 8, 9))
         width = int(str(self.rarely(7, size)))
         data = self.tensor((1, size, width, 16), dtype, self.numbers(dtype))
-        output = self.tensor((1, 1, 1, 16), dtype, self.tensors[data].quantisation)
+        output = self.tensor((1, 1, 1, 16), dtype, self.tensors[data].quantization)
         self.add("mean", (data,), output)
 
     def pooling(self) -> None:
@@ -180,7 +186,7 @@ class Cases:
         if rows < 0 or columns < 0:
             return
         result = (n, rows // strides[1] + 1, columns // strides[0] + 1, depth)
-        output = self.tensor(result, dtype, self.tensors[data].quantisation)
+        output = self.tensor(result, dtype, self.tensors[data].quantization)
         self.add(
             "pooling",
             (data,),
@@ -195,7 +201,7 @@ class Cases:
         data, shape, dtype = self.data()
         whole = shape[1] * shape[2] * shape[3]
         to = self.random.choice(((1, 1, 1, whole), (1, shape[1], 1, shape[2] * shape[3])))
-        self.add("reshape", (data,), self.tensor(to, dtype, self.tensors[data].quantisation))
+        self.add("reshape", (data,), self.tensor(to, dtype, self.tensors[data].quantization))
 
     def concatenation(self) -> None:
         data, shape, dtype = self.data()
@@ -213,7 +219,7 @@ class Cases:
         if 0 in sizes:
             return
         result = [sizes[0] if d == axis else size for d, size in enumerate(shape)]
-        output = self.tensor(_shape(result), dtype, self.tensors[data].quantisation)
+        output = self.tensor(_shape(result), dtype, self.tensors[data].quantization)
         self.add("split", (data,), output, axis=axis, sizes=sizes, part=0)
 
     def transpose(self) -> None:
@@ -222,7 +228,7 @@ class Cases:
         if self.random.random() < 0.05:
             order = self.random.choice(([1, 0, 2, 3], [0, 1, 1, 2]))
         output = self.tensor(
-            _shape([shape[axis] for axis in order]), dtype, self.tensors[data].quantisation
+            _shape([shape[axis] for axis in order]), dtype, self.tensors[data].quantization
         )
         self.add("transpose", (data,), output, order=tuple(order))
 
@@ -233,7 +239,7 @@ class Cases:
         result = (n, height // block, width // block, depth * block**2)
         if 0 in result:
             return
-        output = self.tensor(result, dtype, self.tensors[data].quantisation)
+        output = self.tensor(result, dtype, self.tensors[data].quantization)
         self.add("space-to-depth", (data,), output, block=block)
 
     def depth_to_space(self) -> None:
@@ -242,7 +248,7 @@ class Cases:
         if shape[3] % (block * block):
             return
         result = (shape[0], shape[1] * block, shape[2] * block, shape[3] // block**2)
-        output = self.tensor(result, dtype, self.tensors[data].quantisation)
+        output = self.tensor(result, dtype, self.tensors[data].quantization)
         self.add("depth-to-space", (data,), output, block=block)
 
     def resize(self) -> None:
@@ -271,10 +277,10 @@ def _shape(sizes: list[int]) -> Shape:
     return sizes[0], sizes[1], sizes[2], sizes[3]
 
 
-def _float32_product(data: Tensor, scale: float) -> float:
+def _float32_product(data: NetworkTensor, scale: float) -> float:
     import numpy as np
 
-    return float(np.float32(data.quantisation.scale) * np.float32(scale))
+    return float(np.float32(data.quantization.scale) * np.float32(scale))
 
 
 def grid(seed: int, rounds: int) -> Network:

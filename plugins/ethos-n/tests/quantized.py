@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised expressions, regions of them, and what the operators' own definitions give."""
+"""Quantized expressions, regions of them, and what the operators' own definitions give."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from intarsia.partition.annotate import annotate
 from intarsia_ethos_n.support import support_table
 from intarsia_ethos_n.target import EthosNOptions
 from intarsia_ir.graph.expr import Call, Constant, Expr, constant
+from intarsia_ir.partition.annotate import annotate
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Support
 from intarsia_testkit.expressions import apply, function_of, whole_region
-from intarsia_testkit.quantised_expressions import scale, zero
+from intarsia_testkit.quantized_expressions import scale, zero
 
 KEPT = ((1, 1), (1, 1))
 WINDOW = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}

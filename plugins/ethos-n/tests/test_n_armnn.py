@@ -8,7 +8,7 @@ import numpy as np
 from intarsia_ethos_n.codegen import emit
 from intarsia_ethos_n.execute import execute
 from intarsia_ethos_n.network import Network
-from intarsia_testkit.quantised_expressions import inputs_for
+from intarsia_testkit.quantized_expressions import inputs_for
 
 from .armnn import KINDS, ArmNN
 from .cases import CASES
@@ -25,7 +25,7 @@ def comparable(network: Network) -> bool:
         and (len(operation.inputs) == 3 or not set(operation.inputs) & set(network.constants))
         for operation in network.operations
     )
-    return known and all(len(t.quantisation.scales) == 1 for t in network.tensors.values())
+    return known and all(len(t.quantization.scales) == 1 for t in network.tensors.values())
 
 
 def test_arm_nn_agrees() -> None:

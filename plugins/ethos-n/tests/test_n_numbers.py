@@ -15,12 +15,12 @@ import pytest
 
 from intarsia_ethos_n.codegen import emit
 from intarsia_ethos_n.execute import execute
-from intarsia_ethos_n.network import Border, Network, Operation, Tensor
+from intarsia_ethos_n.network import Network, NetworkBorder, NetworkOperation, NetworkTensor
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.regions.region import Region
 from intarsia_runtime.errors import ArtifactError
 from intarsia_testkit.expressions import expected
-from intarsia_testkit.quantised_expressions import inputs_for
+from intarsia_testkit.quantized_expressions import inputs_for
 
 from .cases import CASES, doubled, parts, spread, widened, widened_far
 from .quantized import region_of
@@ -88,10 +88,10 @@ def test_the_tosa_reference_model_agrees(make: Callable[[], Expr], tmp_path: Pat
 
 
 def test_an_operation_of_a_later_release() -> None:
-    tensor = Tensor((1, 1, 1, 1), "s8")
-    border = Border("a", (1,), False)
+    tensor = NetworkTensor((1, 1, 1, 1), "s8")
+    border = NetworkBorder("a", (1,), False)
     network = Network(
-        {"a": tensor, "b": tensor}, (), (Operation("fold", ("a",), "b"),), (border,), ()
+        {"a": tensor, "b": tensor}, (), (NetworkOperation("fold", ("a",), "b"),), (border,), ()
     )
     with pytest.raises(ArtifactError, match="operation 'fold'"):
         execute(network, {}, [np.zeros(1, np.int8)])

@@ -18,7 +18,6 @@ import pytest
 
 import intarsia
 from intarsia.plugin import Target
-from intarsia.target.hardware_file import read_hardware
 from intarsia_ethos_n import plugin
 from intarsia_ethos_n.codegen import compile_region, emit
 from intarsia_ethos_n.environment import environment_version
@@ -33,6 +32,7 @@ from intarsia_ethos_n.network import (
 )
 from intarsia_ethos_n.target import ETHOS_N, EthosNOptions, canonicalize
 from intarsia_ethos_n.variants import VARIANTS, library_name
+from intarsia_ir.hardware.tag_file import read_hardware
 from intarsia_ir.regions.region import Region
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.dtype import DType
@@ -40,7 +40,7 @@ from intarsia_runtime.errors import ArtifactError, TargetError, ToolchainError, 
 from intarsia_runtime.loading import LoadRequest
 from intarsia_testkit.expressions import expected
 from intarsia_testkit.qdq_models import residual_net
-from intarsia_testkit.quantised_expressions import inputs_for
+from intarsia_testkit.quantized_expressions import inputs_for
 
 from .cases import chain, requantized, unsigned_conv
 from .quantized import region_of

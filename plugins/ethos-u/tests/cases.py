@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small quantised graphs, one for each thing that the plugin lowers in a way of its own."""
+"""Small quantized graphs, one for each thing that the plugin lowers in a way of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from intarsia_ir.graph.expr import Expr, constant
 from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply
-from intarsia_testkit.quantised_expressions import numbers, scale, var, weights, zero
+from intarsia_testkit.quantized_expressions import numbers, scale, var, weights, zero
 
 from .quantized import conv
 

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised expressions, regions of them, and what the operators' own definitions give."""
+"""Quantized expressions, regions of them, and what the operators' own definitions give."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from intarsia.partition.annotate import annotate
 from intarsia_ethos_u.codegen import emit
 from intarsia_ethos_u.support import TABLE
 from intarsia_ethos_u.tosa.execute import execute
 from intarsia_ir.graph.expr import Call, Constant, Expr, constant
+from intarsia_ir.partition.annotate import annotate
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Support
 from intarsia_testkit.expressions import apply, expected, function_of, whole_region
-from intarsia_testkit.quantised_expressions import inputs_for, scale, zero
+from intarsia_testkit.quantized_expressions import inputs_for, scale, zero
 
 
 def conv(

@@ -18,10 +18,10 @@ import intarsia
 from intarsia_ethos_u.codegen import compile_region, emit
 from intarsia_ethos_u.target import EthosUOptions
 from intarsia_ethos_u.tosa.execute import inwards, outwards
-from intarsia_ethos_u.vela import Place
+from intarsia_ethos_u.vela import ArenaSlot
 from intarsia_ir.graph.expr import Expr
 from intarsia_testkit.qdq_models import channelled_residual_net
-from intarsia_testkit.quantised_expressions import inputs_for
+from intarsia_testkit.quantized_expressions import inputs_for
 
 from .cases import binary, chain, unsigned_conv
 from .quantized import region_of
@@ -72,8 +72,8 @@ class Device(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("driver", "arena", "fast")]
 
 
-def places(estimate: bytes, which: str) -> list[Place]:
-    return [Place(item["offset"], item["bytes"]) for item in json.loads(estimate)[which]]
+def places(estimate: bytes, which: str) -> list[ArenaSlot]:
+    return [ArenaSlot(item["offset"], item["bytes"]) for item in json.loads(estimate)[which]]
 
 
 @needs_vela

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole quantised model: placed, compiled, packed, and its reference result."""
+"""A whole quantized model: placed, compiled, packed, and its reference result."""
 
 from __future__ import annotations
 

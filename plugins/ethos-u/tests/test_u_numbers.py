@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from intarsia_ethos_u.codegen import emit
 from intarsia_ethos_u.operators.convolution import whole_windows
 from intarsia_ethos_u.tosa.execute import execute
-from intarsia_ethos_u.tosa.program import Border, Program, TosaNode, TosaTensor
+from intarsia_ethos_u.tosa.program import TosaBorder, TosaNode, TosaProgram, TosaTensor
 from intarsia_ethos_u.tosa.scale import MAX_SHIFT, fits, multiplier_and_shift
 from intarsia_ir.graph.expr import Expr
 from intarsia_runtime.errors import ArtifactError
-from intarsia_testkit.quantised_expressions import inputs_for
+from intarsia_testkit.quantized_expressions import inputs_for
 
 from .cases import CASES
 from .quantized import differences, region_of
@@ -90,8 +90,8 @@ def test_windows_fit_without_a_rest(
 
 def test_an_operator_of_a_later_release() -> None:
     tensor = TosaTensor((1,), "INT8")
-    program = Program(
-        {"a": tensor, "b": tensor}, {}, (TosaNode("FFT2D", ("a",), "b"),), (Border("a"),), ()
+    program = TosaProgram(
+        {"a": tensor, "b": tensor}, {}, (TosaNode("FFT2D", ("a",), "b"),), (TosaBorder("a"),), ()
     )
     with pytest.raises(ArtifactError, match="operator FFT2D"):
         execute(program, {}, [np.zeros(1, np.int8)])

@@ -10,10 +10,10 @@ from importlib import resources
 import pytest
 
 from intarsia.plugin import Target
-from intarsia.target.hardware_file import read_hardware
 from intarsia_ethos_u import plugin
 from intarsia_ethos_u.environment import environment_version
 from intarsia_ethos_u.target import ETHOS_U, EthosUOptions, canonicalize
+from intarsia_ir.hardware.tag_file import read_hardware
 from intarsia_ir.regions.region import Region
 from intarsia_runtime.errors import TargetError
 

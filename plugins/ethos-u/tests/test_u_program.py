@@ -16,7 +16,7 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError, WorkerLost
 from intarsia_runtime.loading import LoadRequest
 from intarsia_testkit.expressions import expected
-from intarsia_testkit.quantised_expressions import inputs_for
+from intarsia_testkit.quantized_expressions import inputs_for
 
 from .cases import chain, unsigned_conv
 from .quantized import region_of

@@ -18,7 +18,7 @@ from intarsia_ir.regions.support import Code
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import PluginError
 from intarsia_testkit.expressions import apply
-from intarsia_testkit.quantised_expressions import scale, var, weights, zero
+from intarsia_testkit.quantized_expressions import scale, var, weights, zero
 
 from .cases import SAME
 from .quantized import conv, verdict
@@ -106,7 +106,7 @@ REFUSED: tuple[tuple[Callable[[], Call], Code, str], ...] = (
         "transposed first",
     ),
     (lambda: product(var("a", 5, 2, 3), weights(5, 3, 4)), Code.UNSUPPORTED_SHAPE, "rank 3"),
-    (symbolic, Code.UNSUPPORTED_SHAPE, "not static"),
+    (symbolic, Code.UNSUPPORTED_SHAPE, "the open size n, and needs a number"),
     (
         lambda: apply("clip", Var("x", TensorType((4,), DType.INT32)), min=0.0),
         Code.UNSUPPORTED_DTYPE,

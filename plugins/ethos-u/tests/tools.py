@@ -14,7 +14,7 @@ import pytest
 
 from intarsia_ethos_u.tosa.execute import inwards, outwards
 from intarsia_ethos_u.tosa.flatbuffer import to_flatbuffer
-from intarsia_ethos_u.tosa.program import Program
+from intarsia_ethos_u.tosa.program import TosaProgram
 from intarsia_ethos_u.vela import installed_version
 
 needs_vela = pytest.mark.skipif(
@@ -35,7 +35,7 @@ def reference_model() -> str:
 
 
 def by_reference_model(
-    program: Program, constants: dict[str, np.ndarray], inputs: list[np.ndarray], folder: Path
+    program: TosaProgram, constants: dict[str, np.ndarray], inputs: list[np.ndarray], folder: Path
 ) -> list[np.ndarray]:
     """Run a program on Arm's reference model."""
     tool = reference_model()

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.module import TensorModule
 from intarsia_ir.tir.passes.vectorize import vectorize
-from intarsia_ir.tir.stmt import Allocate, If
+from intarsia_ir.tir.stmt import Allocate, IfStmt
 from intarsia_ir.tir.walk import substitute
 from intarsia_llvm.codegen import llvm_text
 from intarsia_llvm.emit.positions import position
@@ -145,7 +145,7 @@ def test_what_threads_wrote_is_read_again(load_module) -> None:
     agree(load_module, function, np.arange(20_000, dtype=np.float32))
 
 
-def product(into: Scope) -> PrimFunc:
+def product(into: MemoryScope) -> PrimFunc:
     """The product of a matrix and a vector, summed up in a register or in memory."""
     a, x = Buffer("a", (3, 5), DType.FLOAT32), Buffer("x", (5,), DType.FLOAT32)
     y, cell = Buffer("y", (3,), DType.FLOAT32), Buffer("sum", (1,), DType.FLOAT32, into)
@@ -162,9 +162,9 @@ def product(into: Scope) -> PrimFunc:
     return PrimFunc("product", (a, x, y), 1, serial(3, row))
 
 
-@pytest.mark.parametrize(("into", "opaque"), [(Scope.REGISTER, 2), (Scope.STACK, 0)])
+@pytest.mark.parametrize(("into", "opaque"), [(MemoryScope.REGISTER, 2), (MemoryScope.STACK, 0)])
 def test_sums_in_registers_start_at_pointers_of_unknown_origin(
-    load_module, into: Scope, opaque: int
+    load_module, into: MemoryScope, opaque: int
 ) -> None:
     assert text_of(product(into)).count('call ptr asm ""') == opaque
     drawn = np.random.default_rng(0)
@@ -179,7 +179,7 @@ def copy_rows(inside: PrimExpr | None = None) -> PrimFunc:
     def row(i: PrimExpr):
         def column(j: PrimExpr):
             one = store(b, (i, j), load(a, i * 2, j))
-            return one if inside is None else If(i < inside, one)
+            return one if inside is None else IfStmt(i < inside, one)
 
         return serial(5, column)
 

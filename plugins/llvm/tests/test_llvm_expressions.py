@@ -7,13 +7,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     COMPARISONS,
     Binary,
     BinaryOp,
     CallTarget,
-    Cast,
+    CastExpr,
     IntImm,
     Load,
     Ramp,
@@ -35,7 +35,7 @@ from intarsia_ir.tir.stmt import (
     Barrier,
     For,
     ForKind,
-    If,
+    IfStmt,
     LetStmt,
     Seq,
     Store,
@@ -159,11 +159,11 @@ def test_casts(load_module, source):
 
 def test_bfloat16_rounds_to_nearest_even(load_module):
     x, y = Buffer("x", (COUNT,), DType.FLOAT32), Buffer("y", (COUNT,), DType.FLOAT32)
-    b = Buffer("b", (COUNT,), DType.BFLOAT16, Scope.STACK)
+    b = Buffer("b", (COUNT,), DType.BFLOAT16, MemoryScope.STACK)
     i = TirVar("i")
-    there = Store(b, (i,), Cast(Load(x, (i,), DType.FLOAT32, 1), DType.BFLOAT16, 1))
+    there = Store(b, (i,), CastExpr(Load(x, (i,), DType.FLOAT32, 1), DType.BFLOAT16, 1))
     doubled = Load(b, (i,), DType.BFLOAT16, 1) + Load(b, (i,), DType.BFLOAT16, 1)
-    back = Store(y, (i,), Cast(doubled, DType.FLOAT32, 1))
+    back = Store(y, (i,), CastExpr(doubled, DType.FLOAT32, 1))
     body = For(i, IntImm(COUNT), ForKind.SERIAL, Seq((there, back)))
     module = load_module([PrimFunc("k", (x, y), 1, Allocate(b, body))])
     data = (np.random.default_rng(0).normal(size=COUNT) * 1e3).astype(np.float32)
@@ -235,14 +235,14 @@ def test_statements(load_module):
     """Let, if with both sides, a loop whose extent varies, stack memory in a parallel loop."""
     x, y = Buffer("x", (40, 8), DType.INT64), Buffer("y", (40,), DType.INT64)
     i, j, s = TirVar("i"), TirVar("j"), TirVar("s")
-    t = Buffer("t", (), DType.INT64, Scope.STACK)
+    t = Buffer("t", (), DType.INT64, MemoryScope.STACK)
     summed = For(
         j,
         i % 9,
         ForKind.SERIAL,
         Store(t, (), Load(t, (), DType.INT64, 1) + Load(x, (i, j), DType.INT64, 1)),
     )
-    done = If(
+    done = IfStmt(
         i % 2 < 1, Store(y, (i,), Load(t, (), DType.INT64, 1) + s), Store(y, (i,), index(0) - s)
     )
     body = Allocate(t, Seq((Store(t, (), index(5)), summed, LetStmt(s, i * 3, done))))
@@ -266,7 +266,7 @@ def test_indices_are_computed_once_where_they_hold(load_module):
         return Store(y, (i, index(place)), value + Load(y, (i, index(place)), DType.INT64, 1))
 
     twice = For(copy, IntImm(2), ForKind.UNROLLED, keep(0))
-    body = Seq((If(i % 2 < 1, twice, keep(1)), For(copy, IntImm(2), ForKind.UNROLLED, keep(1))))
+    body = Seq((IfStmt(i % 2 < 1, twice, keep(1)), For(copy, IntImm(2), ForKind.UNROLLED, keep(1))))
     function = PrimFunc("k", (x, y), 1, For(i, IntImm(60), ForKind.SERIAL, body))
     plan = CallPlan((), (), (), (), 0, ())
     text = llvm_text(TensorModule((function,), plan), LlvmOptions(mcpu="x86-64"))
@@ -313,7 +313,7 @@ def test_float16_without_instructions_for_it(load_module):
     at = (outer * 16 + inner,)
 
     def kernel(name, source, target):
-        value = Cast(Load(source, at, source.dtype, 1), target.dtype, 1)
+        value = CastExpr(Load(source, at, source.dtype, 1), target.dtype, 1)
         loops = For(inner, IntImm(16), ForKind.VECTORIZED, Store(target, at, value))
         body = For(outer, IntImm(4096), ForKind.SERIAL, loops)
         return PrimFunc(name, (source, target), 1, body)

@@ -12,8 +12,8 @@ import pytest
 
 import intarsia_llvm
 from intarsia.host.host import Host
-from intarsia.target.hardware import HardwareTable
 from intarsia.target.universal import Tag
+from intarsia_ir.hardware.tags import HardwareTable
 from intarsia_runtime.errors import TargetError
 
 FOLDER = Path(intarsia_llvm.__file__).parent / "hardware"

@@ -18,10 +18,10 @@ from intarsia_llvm.codegen import tir_codegen
 from intarsia_llvm.emit import module as emitted
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
     KernelStep,
-    Place,
     RegionStep,
     TensorSpec,
 )
@@ -56,9 +56,23 @@ def plan(*steps, regions=()):
 
 
 STEPS = (
-    KernelStep("adder", (at(Place.INPUT, 0), at(Place.CONSTANT, 0), at(Place.WORKSPACE, 0))),
-    KernelStep("adder", (at(Place.WORKSPACE, 0), at(Place.INPUT, 0), at(Place.OUTPUT, 0))),
-    CopyStep(at(Place.CONSTANT, 0), at(Place.OUTPUT, 1)),
+    KernelStep(
+        "adder",
+        (
+            at(ArgumentSource.INPUT, 0),
+            at(ArgumentSource.CONSTANT, 0),
+            at(ArgumentSource.WORKSPACE, 0),
+        ),
+    ),
+    KernelStep(
+        "adder",
+        (
+            at(ArgumentSource.WORKSPACE, 0),
+            at(ArgumentSource.INPUT, 0),
+            at(ArgumentSource.OUTPUT, 0),
+        ),
+    ),
+    CopyStep(at(ArgumentSource.CONSTANT, 0), at(ArgumentSource.OUTPUT, 1)),
 )
 
 
@@ -179,7 +193,7 @@ def test_main_calls_regions_with_tensors(load_module):
         return 0 if handle == 5 else 1
 
     callback = REGION(region)
-    step = RegionStep(0, (at(Place.INPUT, 0), at(Place.OUTPUT, 0)))
+    step = RegionStep(0, (at(ArgumentSource.INPUT, 0), at(ArgumentSource.OUTPUT, 0)))
     function = load_module([], plan(step, regions=("r",))).get_function("main")
     address = ctypes.cast(callback, ctypes.c_void_p).value
     x, y, z = arrays()
@@ -238,7 +252,7 @@ def test_step_tables(tmp_path, make_target):
 
 def test_a_failing_region_is_an_error_of_main(tmp_path, make_target):
     tvm_ffi = pytest.importorskip("tvm_ffi")
-    step = RegionStep(0, (at(Place.INPUT, 0), at(Place.OUTPUT, 0)))
+    step = RegionStep(0, (at(ArgumentSource.INPUT, 0), at(ArgumentSource.OUTPUT, 0)))
     unit = tir_codegen(TensorModule((), plan(step, regions=("r",))), make_target())
     (tmp_path / "lib.so").write_bytes(unit.files["lib.so"])
     library = ctypes.CDLL(str(tmp_path / "lib.so"))

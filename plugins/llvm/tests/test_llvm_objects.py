@@ -89,7 +89,7 @@ def residual_net() -> onnx.ModelProto:
 
 
 def attention_block() -> onnx.ModelProto:
-    """One encoder layer: attention of two heads, layer normalisation, and erf's GELU."""
+    """One encoder layer: attention of two heads, layer normalization, and erf's GELU."""
     g, size = Graph(), 32
 
     def heads(perm: list[int]) -> str:

@@ -58,3 +58,16 @@ def test_a_network_runs_at_every_size(tmp_path: Path) -> None:
         (got,) = executor.run({"data": data}).values()
         (wanted,) = evaluate(model.main, {"data": data})
         np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-4, atol=1e-4)
+
+
+def test_depth_becomes_space_at_every_size(tmp_path: Path) -> None:
+    data = Var("data", TensorType((N, 9, H, W), DType.FLOAT32))
+    picture = apply("nn.depth_to_space", data, block=3)
+    model = IRModule.from_function(Function((data,), apply("nn.relu", picture)))
+    intarsia.build(model, "llvm").save(tmp_path / "net.intarsia")
+    executor = intarsia.load(tmp_path / "net.intarsia")
+    for n, h, w in SIZES:
+        values = np.random.default_rng(h).random((n, 9, h, w), np.float32) - 0.5
+        (got,) = executor.run({"data": values}).values()
+        (wanted,) = evaluate(model.main, {"data": values})
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, TirVar, index
-from intarsia_ir.tir.stmt import Allocate, For, If, Seq, Stmt
+from intarsia_ir.tir.stmt import Allocate, For, IfStmt, Seq, Stmt
 from intarsia_llvm.emit.parallel_cost import effort, is_parallel_profitable, is_wakeup_profitable
 from intarsia_loops.cpu.loops import load, parallel, serial, store
 from intarsia_runtime.dtype import DType
 
 A = Buffer("a", (4096, 4096), DType.FLOAT32)
-SUM = Buffer("sum", (1,), DType.FLOAT32, Scope.REGISTER)
+SUM = Buffer("sum", (1,), DType.FLOAT32, MemoryScope.REGISTER)
 
 
 def written(row: PrimExpr, column: PrimExpr) -> Stmt:
@@ -32,7 +32,7 @@ def test_writing_memory_takes_longer_than_adding_in_a_register() -> None:
 def test_the_longer_branch_counts_and_loops_of_unknown_length_run_a_few_times() -> None:
     n = TirVar("n")
     short, long = written(index(0), n), serial(3, lambda i: written(i, i))
-    assert effort(If(n, short, long)) == effort(If(n, long)) == 24
+    assert effort(IfStmt(n, short, long)) == effort(IfStmt(n, long)) == 24
     assert effort(serial(n, lambda i: written(i, i))) == 32
 
 

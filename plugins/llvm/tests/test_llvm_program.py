@@ -30,10 +30,10 @@ from intarsia_llvm.program import PROGRAM, package
 from intarsia_llvm.target import LlvmOptions, canonicalize, is_bare, machine
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
     KernelStep,
-    Place,
     TensorSpec,
 )
 from intarsia_runtime.dtype import DType
@@ -162,12 +162,12 @@ def test_copies_are_steps_too() -> None:
     """A plan that only copies: from an input, and a weight."""
     spec = TensorSpec("x", (4,), F32)
 
-    def at(place: Place) -> Argument:
+    def at(place: ArgumentSource) -> Argument:
         return Argument(place, 0, (4,), F32)
 
     steps = (
-        CopyStep(at(Place.INPUT), at(Place.WORKSPACE)),
-        CopyStep(at(Place.CONSTANT), at(Place.OUTPUT)),
+        CopyStep(at(ArgumentSource.INPUT), at(ArgumentSource.WORKSPACE)),
+        CopyStep(at(ArgumentSource.CONSTANT), at(ArgumentSource.OUTPUT)),
     )
     plan = CallPlan((spec,), (TensorSpec("y", (4,), F32),), ("w",), (), 16, steps)
     constants = {"w": np.arange(4, dtype=np.float32)}
@@ -234,7 +234,10 @@ def k(x: {dtype}[8], y: {dtype}[2] out):
 def test_nothing_is_called_that_libraries_of_boards_lack(dtype: DType, triple: str) -> None:
     function = parse_func(EXTREMES.format(dtype=dtype))
     given, made = TensorSpec("x", (8,), dtype), TensorSpec("y", (2,), dtype)
-    args = Argument(Place.INPUT, 0, (8,), dtype), Argument(Place.OUTPUT, 0, (2,), dtype)
+    args = (
+        Argument(ArgumentSource.INPUT, 0, (8,), dtype),
+        Argument(ArgumentSource.OUTPUT, 0, (2,), dtype),
+    )
     plan = CallPlan((given,), (made,), (), (), 0, (KernelStep("k", args),))
     context = CodegenContext("net", PLAIN, freestanding=True)
     module = TensorModule((function,), plan, context=context)

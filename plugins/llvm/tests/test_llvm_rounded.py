@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import Cast, FloatImm, IntImm, PrimExpr, cast, intrinsic
+from intarsia_ir.tir.expr import CastExpr, FloatImm, IntImm, PrimExpr, cast, intrinsic
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.intrinsic import Intrinsic
@@ -138,7 +138,7 @@ def test_only_finite_dividends_are_multiplied() -> None:
     assert divides(lambda x: scaled_sum(x, float("inf"), 7.0))
     assert divides(lambda x: seven / cast(x, DType.FLOAT32))
     assert divides(lambda x: x / seven, DType.FLOAT32)
-    whole = Cast(Cast(FloatImm(7.9, DType.FLOAT32), DType.INT32, 1), DType.FLOAT32, 1)
+    whole = CastExpr(CastExpr(FloatImm(7.9, DType.FLOAT32), DType.INT32, 1), DType.FLOAT32, 1)
     assert divides(lambda x: cast(x, DType.FLOAT32) / whole)  # by 7, not by 7.9
     assert divides(lambda x: intrinsic(Intrinsic.EXP, cast(x, DType.FLOAT32)) / seven)
     assert not divides(lambda x: cast(saturated(x, 3, DType.UINT8), DType.INT32), DType.FLOAT32)

@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 from intarsia import build
 from intarsia.target.target import Target
 from intarsia_ir.graph.expr import constant
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.passes.stack_to_scratch import STACK_BYTES, frame_bytes
 from intarsia_ir.tir.stmt import Allocate
@@ -159,7 +159,7 @@ def test_the_frames_that_llvm_makes_are_small(make_target, name, mcpu):
 def copying(rows, size):
     """Rows of a parallel loop, each through a copy of its own: ``y[i, j] = x[i, j] + 1``."""
     x, y = Buffer("x", (rows, size), DType.FLOAT32), Buffer("y", (rows, size), DType.FLOAT32)
-    copy = Buffer("copy", (size,), DType.FLOAT32, Scope.STACK)
+    copy = Buffer("copy", (size,), DType.FLOAT32, MemoryScope.STACK)
 
     def row(i):
         fill = serial(size, lambda j: store(copy, (j,), load(x, i, j) + 1.0))

@@ -13,9 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.cli.main import main
 from intarsia.driver.build import build
-from intarsia.driver.records import Record, append_record, read_records
 from intarsia.host.host import Host
+from intarsia_ir.tir.records import Record, read_records
 from intarsia_runtime.errors import UnsupportedError, UsageError
+from intarsia_tools.append import append_record
 from intarsia_tools.tune_tasks import Measurer, Tasks, tasks_of
 
 SMALL = "llvm -mcpu=x86-64-v3"

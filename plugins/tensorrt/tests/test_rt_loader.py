@@ -16,9 +16,15 @@ from intarsia_runtime.loading import LoadRequest
 from intarsia_tensorrt import loader
 from intarsia_tensorrt.codegen import compile_region
 from intarsia_tensorrt.device import Gpu, require_driver
-from intarsia_tensorrt.loader import LoadedRegion, load
+from intarsia_tensorrt.loader import LoadedNetwork, load
 from intarsia_tensorrt.sdk import Library
-from intarsia_tensorrt.signature import FILE, PLAN_FILE, Border, Signature, parse_signature
+from intarsia_tensorrt.signature import (
+    FILE,
+    PLAN_FILE,
+    EngineBorder,
+    EngineSignature,
+    parse_signature,
+)
 from intarsia_tensorrt.target import TensorrtOptions
 from intarsia_testkit.expressions import apply, expected, function_of, var
 
@@ -26,12 +32,12 @@ from .host_gpu import Engine, HostDriver, module
 from .regions import inputs_of, library, region_of, spec
 
 SHAPES = {"input_0": (2, 3), "input_1": (3,), "output_0": (2, 3)}
-SIGNATURE = Signature(
+SIGNATURE = EngineSignature(
     edition="tensorrt-rtx",
     version="1.7",
     device="sm_80",
-    inputs=(Border("input_0", "float32", (2, 3)), Border("input_1", "float32", (3,))),
-    outputs=(Border("output_0", "float32", (2, 3)),),
+    inputs=(EngineBorder("input_0", "float32", (2, 3)), EngineBorder("input_1", "float32", (3,))),
+    outputs=(EngineBorder("output_0", "float32", (2, 3)),),
     options={},
 )
 INPUTS = (TensorSpec("a", (2, 3), DType.FLOAT32), TensorSpec("b", (3,), DType.FLOAT32))
@@ -46,9 +52,9 @@ def files(**changed: bytes) -> dict[str, bytes]:
     return {FILE: SIGNATURE.to_json(), PLAN_FILE: b"plan", **changed}
 
 
-def loaded(engine: Engine | None, driver: HostDriver | None = None) -> LoadedRegion:
+def loaded(engine: Engine | None, driver: HostDriver | None = None) -> LoadedNetwork:
     vendor = Library("tensorrt-rtx", module(engine), "1.7")
-    return LoadedRegion("tensorrt_0", b"plan", SIGNATURE, vendor, Gpu(driver or HostDriver()))
+    return LoadedNetwork("tensorrt_0", b"plan", SIGNATURE, vendor, Gpu(driver or HostDriver()))
 
 
 def test_inputs_go_in_and_outputs_come_out() -> None:

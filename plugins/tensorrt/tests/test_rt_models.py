@@ -15,7 +15,7 @@ import pytest
 import intarsia
 from intarsia.driver.stages import partition_module
 from intarsia.host.host import Host
-from intarsia.partition.cost import Plan
+from intarsia_ir.partition.cost import Plan
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_tensorrt.codegen import write_network

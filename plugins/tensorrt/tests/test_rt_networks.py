@@ -15,7 +15,7 @@ from intarsia_ir.regions.region import Region
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import PluginError, TargetError, ToolchainError
 from intarsia_tensorrt.codegen import write_network
-from intarsia_tensorrt.draft import Draft, member
+from intarsia_tensorrt.draft import NetworkDraft, member
 from intarsia_tensorrt.plan import build_plan
 from intarsia_tensorrt.support import TABLE
 from intarsia_tensorrt.target import ARCHITECTURES, TensorrtOptions
@@ -88,7 +88,7 @@ def test_a_region_with_a_foreign_call_is_refused() -> None:
 
 
 def test_layers_of_another_type_than_their_operator_are_refused(monkeypatch) -> None:
-    def wrong(draft: Draft, call: object) -> object:
+    def wrong(draft: NetworkDraft, call: object) -> object:
         return draft.cast(draft.value(function.params[0]), DType.INT32)
 
     function = function_of(apply("nn.relu", var("x", 2, 3)))
@@ -101,9 +101,9 @@ def test_layers_of_another_type_than_their_operator_are_refused(monkeypatch) -> 
         write_network(region, library())
 
 
-def draft_of(*shapes: tuple[int, ...]) -> tuple[Draft, list[object]]:
+def draft_of(*shapes: tuple[int, ...]) -> tuple[NetworkDraft, list[object]]:
     """A draft with inputs, for networks that no region would give."""
-    draft = Draft(library(), "wrong")
+    draft = NetworkDraft(library(), "wrong")
     draft.label = "node_7"
     params = [var(f"x{n}", *shape) for n, shape in enumerate(shapes)]
     for param in params:
@@ -111,28 +111,28 @@ def draft_of(*shapes: tuple[int, ...]) -> tuple[Draft, list[object]]:
     return draft, [draft.value(param) for param in params]
 
 
-def conformable(draft: Draft, tensors: list) -> None:
+def conformable(draft: NetworkDraft, tensors: list) -> None:
     draft.binary(tensors[0], tensors[1], "SUM")
 
 
-def mixed_types(draft: Draft, tensors: list) -> None:
+def mixed_types(draft: NetworkDraft, tensors: list) -> None:
     draft.binary(draft.cast(tensors[0], DType.FLOAT16), tensors[0], "SUM")
 
 
-def changed_volume(draft: Draft, tensors: list) -> None:
+def changed_volume(draft: NetworkDraft, tensors: list) -> None:
     draft.reshape(tensors[0], (7,))
 
 
-def small_kernel(draft: Draft, tensors: list) -> None:
+def small_kernel(draft: NetworkDraft, tensors: list) -> None:
     kernel = draft.weights(np.zeros((4, 2, 2, 2), np.float32))
     layer = draft.network.add_convolution_nd(
         tensors[2], 4, (3, 3), kernel, draft.no_weights(DType.FLOAT32)
     )
-    draft.finish(layer)
+    draft.output_of(layer)
 
 
-def no_rank(draft: Draft, tensors: list) -> None:
-    draft.finish(
+def no_rank(draft: NetworkDraft, tensors: list) -> None:
+    draft.output_of(
         draft.network.add_topk(tensors[3], member(draft.trt.TopKOperation, "MAX"), 1, 1), 1
     )
 
@@ -161,7 +161,7 @@ def test_a_network_that_cannot_be_built_is_refused() -> None:
     none = draft.no_weights(DType.FLOAT32)
     layer = draft.network.add_deconvolution_nd(tensors[0], 4, (3, 3), kernel, none)
     layer.dilation_nd = layer.stride_nd = (2, 2)
-    draft.network.mark_output(draft.finish(layer))
+    draft.network.mark_output(draft.output_of(layer))
     with pytest.raises(ToolchainError, match=r"builds no engine: .*Strided & Dilated Deconv"):
         build_plan(draft, TensorrtOptions())
 
@@ -191,7 +191,7 @@ def test_an_operator_that_is_never_taken_has_no_lowering() -> None:
     match = match_pattern(row.pattern, body, count_uses((body,)))
     assert match is not None
     with pytest.raises(PluginError, match="cumsum is never taken"):
-        row.lower(Draft(library(), "r"), match)
+        row.lower(NetworkDraft(library(), "r"), match)
 
 
 def test_options_reach_the_builder(tmp_path) -> None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from intarsia.partition.annotate import annotate
 from intarsia_ir.graph.expr import Function, make_tuple
+from intarsia_ir.partition.annotate import annotate
 from intarsia_ir.regions.support import Code, Support
 from intarsia_tensorrt.codegen import write_network
 from intarsia_tensorrt.plan import build_plan

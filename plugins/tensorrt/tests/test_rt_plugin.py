@@ -17,9 +17,9 @@ import pytest
 
 import intarsia
 from intarsia.host.host import Host
-from intarsia.partition.cost import Plan
 from intarsia.plugin import Region, Target
 from intarsia_ir.graph.expr import Expr
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TargetError, ToolchainError, WorkerLost
 from intarsia_tensorrt import cache, plugin
@@ -158,7 +158,7 @@ def test_an_operator_has_one_row() -> None:
     assert sorted(set(names)) == sorted(names)
 
 
-def test_without_int8_quantised_operators_are_declined() -> None:
+def test_without_int8_quantized_operators_are_declined() -> None:
     table = support_table(int8=False)
     (row,) = (row for row in table.rows if row.name == "qnn.add")
     said = row.predicate(SimpleNamespace(root=None))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised operators as Q and DQ layers: engines for SM80, and numbers within one quantum."""
+"""Quantized operators as Q and DQ layers: engines for SM80, and numbers within one quantum."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def requantize() -> Expr:
 
 
 def chain() -> Expr:
-    """A small network between a quantise and a dequantise, with a move between its layers."""
+    """A small network between a quantize and a dequantize, with a move between its layers."""
     x = apply("qnn.quantize", var("x", 1, 3, 8, 8), scale(0.05), zero())
     first = conv(x, stored(8, 3, 3, 3))
     second = conv(first, stored(8, 8, 3, 3, seed=2))
@@ -199,7 +199,7 @@ def cast_levels() -> Expr:
 
 
 def limited_conv() -> Expr:
-    """The vendor's own recipe: a symmetric convolution with ReLU, quantised behind it."""
+    """The vendor's own recipe: a symmetric convolution with ReLU, quantized behind it."""
     return apply("clip", plain_conv(), min=0.0)
 
 

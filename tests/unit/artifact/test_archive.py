@@ -30,13 +30,13 @@ from intarsia_runtime.artifact.digest import MemberDigest
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
-    Place,
     RegionStep,
     TensorSpec,
 )
-from intarsia_runtime.artifact.stream import BESIDE
+from intarsia_runtime.artifact.stream import THREADED_BYTES
 from intarsia_runtime.artifact.tensors import read_layout, tensor_pieces
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.artifact.write import write_artifact
@@ -52,9 +52,9 @@ from intarsia_runtime.errors import (
 )
 
 X = TensorSpec("x", (2, 3), DType.FLOAT32)
-IN = Argument(Place.INPUT, 0, (2, 3), DType.FLOAT32)
-OUT = Argument(Place.OUTPUT, 0, (2, 3), DType.FLOAT32)
-WEIGHT = Argument(Place.CONSTANT, 0, (5,), DType.FLOAT32)
+IN = Argument(ArgumentSource.INPUT, 0, (2, 3), DType.FLOAT32)
+OUT = Argument(ArgumentSource.OUTPUT, 0, (2, 3), DType.FLOAT32)
+WEIGHT = Argument(ArgumentSource.CONSTANT, 0, (5,), DType.FLOAT32)
 PLAN = CallPlan((X,), (X,), ("w",), ("toy_0",), 64, (CopyStep(IN, OUT),))
 PASSPORT = Passport(
     name="sample",
@@ -409,7 +409,7 @@ def test_a_digest_that_cannot_be_taken_leaves_the_old_file(
 
     monkeypatch.setattr(MemberDigest, "update", refuse)
     with pytest.raises(MemoryError):
-        write_artifact(path, PASSPORT, UNITS, {"w": np.zeros(BESIDE, np.uint8)})
+        write_artifact(path, PASSPORT, UNITS, {"w": np.zeros(THREADED_BYTES, np.uint8)})
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 

@@ -16,7 +16,7 @@ from intarsia_runtime.artifact.archive import open_artifact
 from intarsia_runtime.artifact.deferred import DeferredArray, Weights
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import CallPlan
-from intarsia_runtime.artifact.stream import BESIDE
+from intarsia_runtime.artifact.stream import THREADED_BYTES
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.artifact.write import ArtifactWriter, write_artifact
 from intarsia_runtime.errors import PluginError, ResourceError, UnsupportedError, UsageError
@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "sample.intarsia"
 
 
-def numbers(value: int, size: int = BESIDE) -> DeferredArray:
+def numbers(value: int, size: int = THREADED_BYTES) -> DeferredArray:
     def fill(array: np.ndarray) -> None:
         array[...] = value
 
@@ -50,7 +50,7 @@ def test_weights_that_come_first_give_the_same_file(path: Path) -> None:
     with closing(ArtifactWriter(path)) as writer:
         writer.begin(weights)
         assert not path.exists()
-        written = writer.finish(PASSPORT, UNITS, Weights(dict(weights.contents)))
+        written = writer.commit(PASSPORT, UNITS, Weights(dict(weights.contents)))
     assert sorted(written.members) == ["params.safetensors", "units/main/lib.so"]
     assert set(open_artifact(path).weights) == {"w", "v"}
     plain = path.with_name("plain")
@@ -63,7 +63,7 @@ def test_other_weights_than_those_begun_are_written_anew(path: Path) -> None:
     for others in ({"w": numbers(2)}, {"w": numbers(1), "v": numbers(2)}):
         with closing(ArtifactWriter(path)) as writer:
             writer.begin(Weights({"w": numbers(1)}))
-            writer.finish(PASSPORT, UNITS, Weights(others))
+            writer.commit(PASSPORT, UNITS, Weights(others))
         found = open_artifact(path).weights
         assert {name: bytes(weight.data[:2]) for name, weight in found.items()} == {
             name: bytes(array.array()[:2]) for name, array in others.items()
@@ -87,7 +87,7 @@ def test_what_is_not_finished_leaves_the_old_file(path: Path) -> None:
     kind = np.dtype(np.uint8)
     later = {f"b{number}": DeferredArray((64,), kind, note) for number in range(9)}
     writer = ArtifactWriter(path)
-    writer.begin(Weights({"a": DeferredArray((BESIDE,), kind, wait), **later}))
+    writer.begin(Weights({"a": DeferredArray((THREADED_BYTES,), kind, wait), **later}))
     assert begun.wait(20)
     assert len(list(path.parent.iterdir())) == 2
     threading.Timer(0.05, go_on.set).start()
@@ -112,11 +112,11 @@ def test_weights_that_fail_are_heard_of_at_the_end(
     def refuse(_: np.ndarray) -> None:
         raise failure
 
-    weights = Weights({"w": DeferredArray((BESIDE,), np.dtype(np.uint8), refuse)})
+    weights = Weights({"w": DeferredArray((THREADED_BYTES,), np.dtype(np.uint8), refuse)})
     with closing(ArtifactWriter(path)) as writer:
         writer.begin(weights)
         with pytest.raises(expected, match=message):
-            writer.finish(PASSPORT, UNITS, weights)
+            writer.commit(PASSPORT, UNITS, weights)
     assert list(path.parent.iterdir()) == []
 
 
@@ -149,5 +149,5 @@ def test_code_that_cannot_be_written_leaves_nothing(path: Path) -> None:
     with closing(ArtifactWriter(path)) as writer:
         writer.begin({})
         with pytest.raises(PluginError, match="which no artifact can hold"):
-            writer.finish(replace(PASSPORT, target="other"), units, {})
+            writer.commit(replace(PASSPORT, target="other"), units, {})
     assert list(path.parent.iterdir()) == []

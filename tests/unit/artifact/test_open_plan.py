@@ -12,14 +12,16 @@ from msgspec.structs import replace
 from intarsia_runtime.artifact.close_plan import close_plan
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
     KernelStep,
     OpenSizes,
-    Place,
+    RegionStep,
     SizeGuard,
     SizeSource,
     TensorSpec,
+    calls_open_regions,
     frame_entries,
     plan_stamp,
 )
@@ -32,7 +34,7 @@ N = variable("N")
 ROWS: Any = (N, 4)
 
 
-def argument(place: Place, index: int) -> Argument:
+def argument(place: ArgumentSource, index: int) -> Argument:
     return Argument(place, index, ROWS, DType.FLOAT32)
 
 
@@ -43,8 +45,12 @@ PLAN = CallPlan(
     regions=(),
     workspace_bytes=0,
     steps=(
-        KernelStep("k", (argument(Place.INPUT, 0), argument(Place.WORKSPACE, 1)), sizes=("N",)),
-        CopyStep(argument(Place.WORKSPACE, 1), argument(Place.OUTPUT, 0)),
+        KernelStep(
+            "k",
+            (argument(ArgumentSource.INPUT, 0), argument(ArgumentSource.WORKSPACE, 1)),
+            sizes=("N",),
+        ),
+        CopyStep(argument(ArgumentSource.WORKSPACE, 1), argument(ArgumentSource.OUTPUT, 0)),
     ),
     open=OpenSizes((SizeSource("N", 0, 0),), (SizeGuard(N, N, "why"),), (N * 4, N * 16)),
 )
@@ -68,14 +74,31 @@ def test_the_stamp_knows_slots_and_guards() -> None:
     assert len(stamps) == 3
 
 
+def test_a_call_of_a_region_takes_sizes() -> None:
+    call = RegionStep(
+        0, (argument(ArgumentSource.INPUT, 0), argument(ArgumentSource.OUTPUT, 0)), "npu:r", ("n",)
+    )
+    plan = replace(PLAN, regions=("r",), steps=(replace(call, sizes=("N",)),))
+    document = plan_to_json(plan)
+    assert plan_from_json(document) == plan
+    without = replace(plan, steps=(call,))
+    assert calls_open_regions(plan)
+    assert not calls_open_regions(without)
+    assert plan_stamp(plan) != plan_stamp(without)
+    assert "sizes" not in plan_to_json(without)["steps"][0]
+    document["steps"][0]["sizes"] = ["M"]
+    with pytest.raises(ArtifactError, match="nothing says what size 'M' of the plan is"):
+        plan_from_json(document)
+
+
 def test_a_plan_closes_for_numbers() -> None:
     closed = close_plan(PLAN, {"N": 5})
     assert closed.open is None
     assert closed.workspace_bytes == 64 + 128
     assert closed.inputs[0].shape == (5, 4)
     assert closed.steps[1] == CopyStep(
-        Argument(Place.WORKSPACE, 64, (5, 4), DType.FLOAT32),
-        Argument(Place.OUTPUT, 0, (5, 4), DType.FLOAT32),
+        Argument(ArgumentSource.WORKSPACE, 64, (5, 4), DType.FLOAT32),
+        Argument(ArgumentSource.OUTPUT, 0, (5, 4), DType.FLOAT32),
     )
     assert close_plan(closed, {}) is closed
 

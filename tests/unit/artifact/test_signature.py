@@ -16,7 +16,7 @@ from intarsia_runtime.artifact.passport import (
     print_passport,
 )
 from intarsia_runtime.artifact.plan import CallPlan, TensorSpec
-from intarsia_runtime.artifact.signature import Signature, SizeChoice, ValueSpec
+from intarsia_runtime.artifact.signature import ModelSignature, SizeChoice, ValueSpec
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError
 
@@ -31,7 +31,7 @@ PLAIN = Passport(
 )
 OPEN = replace(
     PLAIN,
-    declared=Signature(
+    declared=ModelSignature(
         (ValueSpec("x", "float32", ("N", 3)), ValueSpec("s", "seq(tensor(float))", None)),
         (ValueSpec("y", "", None),),
     ),

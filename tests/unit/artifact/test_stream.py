@@ -33,7 +33,7 @@ def pieces() -> list[Piece]:
 
 @pytest.mark.parametrize("beside", [0, 1 << 40])
 def test_pieces_come_in_order_and_are_hashed(monkeypatch: pytest.MonkeyPatch, beside: int) -> None:
-    monkeypatch.setattr(stream, "BESIDE", beside)
+    monkeypatch.setattr(stream, "THREADED_BYTES", beside)
     digest = MemberDigest()
     found = b"".join(bytes(data) for data in hashed(pieces(), digest))
     want = b"".join(
@@ -45,7 +45,7 @@ def test_pieces_come_in_order_and_are_hashed(monkeypatch: pytest.MonkeyPatch, be
 
 
 def test_memory_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "BESIDE", 0)
+    monkeypatch.setattr(stream, "THREADED_BYTES", 0)
     many = [numbers(n, 1000) for n in range(20)]
     places = {np.frombuffer(data, np.uint8).ctypes.data for data in hashed(many, MemberDigest())}
     assert len(places) == 2
@@ -55,7 +55,7 @@ def test_memory_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_array_that_cannot_be_computed_ends_it(
     monkeypatch: pytest.MonkeyPatch, beside: int
 ) -> None:
-    monkeypatch.setattr(stream, "BESIDE", beside)
+    monkeypatch.setattr(stream, "THREADED_BYTES", beside)
 
     def refuse(_: np.ndarray) -> None:
         raise MemoryError("no room")
@@ -66,7 +66,7 @@ def test_an_array_that_cannot_be_computed_ends_it(
 
 
 def test_who_stops_early_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "BESIDE", 0)
+    monkeypatch.setattr(stream, "THREADED_BYTES", 0)
     before = threading.active_count()
     parts = hashed([numbers(n, 1000) for n in range(20)], MemberDigest())
     next(parts)

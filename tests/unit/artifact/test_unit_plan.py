@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from intarsia_runtime.artifact.plan import Argument, CallPlan, KernelStep, Place, TensorSpec
+from intarsia_runtime.artifact.plan import (
+    Argument,
+    ArgumentSource,
+    CallPlan,
+    KernelStep,
+    TensorSpec,
+)
 from intarsia_runtime.artifact.unit_plan import print_unit_plan, read_unit_plan
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError
@@ -16,9 +22,9 @@ from intarsia_runtime.errors import ArtifactError
 F = DType.FLOAT32
 X, Y = TensorSpec("x", (4,), F), TensorSpec("y", (4,), F)
 ARGS = (
-    Argument(Place.INPUT, 0, (4,), F),
-    Argument(Place.CONSTANT, 0, (4,), F),
-    Argument(Place.OUTPUT, 0, (4,), F),
+    Argument(ArgumentSource.INPUT, 0, (4,), F),
+    Argument(ArgumentSource.CONSTANT, 0, (4,), F),
+    Argument(ArgumentSource.OUTPUT, 0, (4,), F),
 )
 PLAN = CallPlan((X,), (Y,), ("w",), (), 64, (KernelStep("k", ARGS, "add", ("n",)),))
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from intarsia_runtime.artifact.new_file import written_beside
+from intarsia_runtime.artifact.new_file import atomic_write
 from intarsia_runtime.errors import ResourceError, UsageError
 
 
 def write(path: Path, data: bytes = b"new") -> None:
-    with written_beside(path) as file:
+    with atomic_write(path) as file:
         file.write(data)
 
 
@@ -65,7 +65,7 @@ def test_a_disk_that_takes_nothing_is_named(
     path = tmp_path / "file"
     monkeypatch.setattr(Path, "unlink", refuse)
     message = f"cannot write '{path}': Read-only"
-    with pytest.raises(ResourceError, match=message) as caught, written_beside(path):
+    with pytest.raises(ResourceError, match=message) as caught, atomic_write(path):
         refuse(path)
     assert caught.value.hint == "name another place"
 

@@ -16,9 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.cli.cache import differences
 from intarsia.cli.main import main
-from intarsia.driver import cached
-from intarsia.driver.records import Record, append_record
+from intarsia.driver import fetch_build as cached
+from intarsia_ir.tir.records import Record
 from intarsia_onnx.reader import model_digests
+from intarsia_tools.append import append_record
 
 Run = Callable[..., tuple[int, str, str]]
 TARGET = ("--target", "llvm -mcpu=x86-64-v3")

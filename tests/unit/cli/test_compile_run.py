@@ -167,10 +167,10 @@ def test_a_model_is_compiled_and_verified(run: Run, model: Path) -> None:
     assert "product" in out
 
 
-def test_a_program_of_one_compiled_piece_is_verified(run: Run, model: Path) -> None:
+def test_the_executor_vm_is_verified(run: Run, model: Path) -> None:
     code, out, err = run("run", model, *COMPILE, "--executor", "vm", "--verify")
     assert code == 0, err
-    assert "verify piece0: ok" in out
+    assert "verify twice: ok" in out
     assert "verify y: ok" in out
 
 
@@ -238,7 +238,7 @@ def test_compile_as_json(run: Run, model: Path, tmp_path: Path) -> None:
     assert len(list(dump.iterdir())) >= 4
 
 
-def test_compile_says_what_a_quantised_model_computes_in_float32(run: Run, tmp_path: Path) -> None:
+def test_compile_says_what_a_quantized_model_computes_in_float32(run: Run, tmp_path: Path) -> None:
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["a"], name="real"),
         helper.make_node("LogSoftmax", ["a"], ["b"], name="logs"),
@@ -254,14 +254,14 @@ def test_compile_says_what_a_quantised_model_computes_in_float32(run: Run, tmp_p
             numpy_helper.from_array(np.uint8(200), "z"),
         ],
     )
-    path = tmp_path / "quantised.onnx"
+    path = tmp_path / "quantized.onnx"
     opset = helper.make_opsetid("", 18)
     onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=10), path)
     words = ("compile", path, "--target", "llvm", "-o", tmp_path / "q.intarsia")
     code, out, err = run(*words)
     assert code == 0, err
     assert (
-        "1 node has quantised operands and no form on integers, so float32: nn.log_softmax" in out
+        "1 node has quantized operands and no form on integers, so float32: nn.log_softmax" in out
     )
     code, out, err = run(*words, "--json")
     assert code == 0, err

@@ -12,8 +12,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from intarsia.partition.cost import Plan
-from intarsia.partition.partition import partition
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Expr, Function, Var, call, constant, make_tuple
 from intarsia_ir.graph.module import IRModule
@@ -22,6 +20,8 @@ from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.activation import Relu
 from intarsia_ir.ops.binary import Add
 from intarsia_ir.ops.unary import Exp, Tanh
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.partition.partition import partition
 from intarsia_ir.regions.support import Code, Support, SupportRow, SupportTable
 from intarsia_runtime.dtype import DType
 from intarsia_tools.drawing.dot import dot_text

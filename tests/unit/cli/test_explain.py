@@ -203,7 +203,7 @@ def test_properties_that_are_there_are_replaced(model: str, tmp_path: Path) -> N
 FORMATS = {".html": "html", ".dot": "dot", ".onnx": "netron"}
 
 
-def test_quantised_operators_without_a_form_on_integers_are_named(tmp_path):
+def test_quantized_operators_without_a_form_on_integers_are_named(tmp_path):
     scale = numpy_helper.from_array(np.float32(0.1), "s")
     zero = numpy_helper.from_array(np.uint8(3), "z")
     nodes = [
@@ -215,7 +215,7 @@ def test_quantised_operators_without_a_form_on_integers_are_named(tmp_path):
     y = helper.make_tensor_value_info("y", TensorProto.UINT8, [2, 4])
     graph = helper.make_graph(nodes, "g", [x], [y], [scale, zero])
     opset = [helper.make_opsetid("", 17)]
-    path = tmp_path / "quantised.onnx"
+    path = tmp_path / "quantized.onnx"
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
     reason = "its logarithms are not kept in 8 bits"
     note = f"'nn.log_softmax' has no form on these integers ({reason}): computed in float32"

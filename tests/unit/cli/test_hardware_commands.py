@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from intarsia.cli.hardware import command
-from intarsia.target.hardware import HardwareTable, HardwareTag
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.target import CompositeTarget, Target
+from intarsia_ir.hardware.tags import HardwareTable, HardwareTag
 from intarsia_runtime.artifact import archive
 from intarsia_runtime.artifact.machine import Machine
 from intarsia_runtime.errors import ArtifactError, UnsupportedError

@@ -21,7 +21,7 @@ from intarsia_runtime.errors import ModelError
 from intarsia_tools import bisect, children, matrix
 from intarsia_tools.bisect import Suspect, find_culprits
 from intarsia_tools.children import Ended, how_it_ended, run_command
-from intarsia_tools.matrix import Cell, Result, read_results, result_of, run_cells
+from intarsia_tools.matrix import Cell, CellResult, read_results, result_of, run_cells
 
 SUSPECTS = [Suspect(f"r{n}", "npu", (f"node[{n}]", f"n{n}")) for n in range(9)]
 
@@ -79,12 +79,12 @@ def test_bisect_names_the_region_and_its_nodes(
 ) -> None:
     fake = Fake("r6", code)
     assert run_bisect(fake, monkeypatch, "--json", "--shape", "x:1,3", "--inputs", "i.npz") == 10
-    said = capsys.readouterr()
-    found = json.loads(said.out)
+    document = capsys.readouterr()
+    found = json.loads(document.out)
     assert [row["name"] for row in found["culprits"]] == ["r6"]
     assert found["fallback"] == "ok"
-    assert "'r6' of 'npu' make the run bad" in said.err
-    assert "'node[6]', 'n6'" in said.err
+    assert "'r6' of 'npu' make the run bad" in document.err
+    assert "'node[6]', 'n6'" in document.err
     without = fake.words[2]
     assert "node[[]3]!=npu" in without  # a name is no pattern
     assert without[without.index("--inputs") + 1] == "i.npz"
@@ -121,7 +121,7 @@ def test_bisect_needs_a_model_that_can_be_placed(
 def test_a_command_in_a_child_is_read_and_ended_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     good = run_command(["plugins", "list", "--json"], 60)
     assert good.state == "ok"
-    assert "plugins" in good.said
+    assert "plugins" in good.document
     bad = run_command(["compile"], 60)
     assert (bad.state, bad.error.startswith("error: ")) == ("usage", True)
     monkeypatch.setattr(children.sys, "executable", "/bin/sleep")
@@ -147,9 +147,9 @@ def test_cells_that_are_done_are_not_done_again(tmp_path: Path) -> None:
     states = {"key0": "ok", "key1": "gate", "key2": "late", "key3": "unsupported"}
     asked: list[str] = []
 
-    def run(cell: Cell) -> Result:
+    def run(cell: Cell) -> CellResult:
         asked.append(cell.key)
-        return Result(cell, states[cell.key], 1.5, "why")
+        return CellResult(cell, states[cell.key], 1.5, "why")
 
     first = run_cells(cells(), run, results, 1, lambda _: None)
     assert [row.state for row in first] == list(states.values())
@@ -166,16 +166,16 @@ def test_cells_that_are_done_are_not_done_again(tmp_path: Path) -> None:
 def test_several_cells_run_at_a_time_in_the_order_they_are_given(tmp_path: Path) -> None:
     both = threading.Barrier(2, timeout=30)
 
-    def run(cell: Cell) -> Result:
+    def run(cell: Cell) -> CellResult:
         both.wait()
-        return Result(cell, "ok")
+        return CellResult(cell, "ok")
 
     steps: list[int] = []
     found = run_cells(cells(), run, tmp_path / "r.jsonl", 2, steps.append)
     assert [row.cell.key for row in found] == [f"key{n}" for n in range(4)]
     assert steps == [1, 1, 1, 1]
 
-    def broken(cell: Cell) -> Result:
+    def broken(cell: Cell) -> CellResult:
         raise ModelError("no")
 
     with pytest.raises(ModelError):
@@ -190,7 +190,7 @@ def test_results_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
 
 def test_a_cell_says_how_its_command_ended() -> None:
     (cell,) = cells(1)
-    assert result_of(cell, Ended(0, {"median_ms": 2.5})) == Result(cell, "ok", 2.5)
+    assert result_of(cell, Ended(0, {"median_ms": 2.5})) == CellResult(cell, "ok", 2.5)
     bad = result_of(cell, Ended(4, {}, "error: no such operator"))
     assert bad.to_json() == {
         "model": "m0", "target": "llvm", "state": "unsupported", "median_ms": None,
@@ -213,9 +213,9 @@ def test_the_matrix_is_printed_and_gated(
     assert "2.00 ms" in out
     assert "UNSUPPORTED" in out
     assert main([*words, "--check", "--json"]) == 10
-    said = capsys.readouterr()
-    assert [cell["state"] for cell in json.loads(said.out)["cells"]] == ["ok", "unsupported"]
-    assert "1 of 2 cells are not ok: b for 'llvm'" in said.err
+    document = capsys.readouterr()
+    assert [cell["state"] for cell in json.loads(document.out)["cells"]] == ["ok", "unsupported"]
+    assert "1 of 2 cells are not ok: b for 'llvm'" in document.err
 
 
 def test_an_artifact_is_held_against_targets(
@@ -237,19 +237,19 @@ def test_an_artifact_is_held_against_targets(
 
     def held(*more: str) -> tuple[int, str]:
         code = main(["check", str(artifact), *more])
-        said = capsys.readouterr()
-        return code, said.out + said.err
+        document = capsys.readouterr()
+        return code, document.out + document.err
 
     machine = "-mtriple=x86_64-unknown-linux-gnu"
     assert held("--on", f"llvm -mcpu=znver4 {machine}")[0] == 0
-    code, said = held("--on", f"llvm -mcpu=nehalem {machine}")
+    code, document = held("--on", f"llvm -mcpu=nehalem {machine}")
     assert code == 7
-    assert "it needs the CPU features" in said
-    code, said = held("--on", "raspberrypi/4b")
+    assert "it needs the CPU features" in document
+    code, document = held("--on", "raspberrypi/4b")
     assert code == 7
-    assert "not for linux/aarch64" in said
-    code, said = held("--on", f"llvm -mcpu=nehalem {machine}", "--json")
-    found = json.loads(said.partition("\nerror:")[0])
+    assert "not for linux/aarch64" in document
+    code, document = held("--on", f"llvm -mcpu=nehalem {machine}", "--json")
+    found = json.loads(document.partition("\nerror:")[0])
     assert (found["ok"], found["checks"][0]["ok"], found["checks"][1]["ok"]) == (False, True, False)
     artifact.write_bytes(artifact.read_bytes()[:-200])
     assert held()[0] == 7
@@ -269,12 +269,12 @@ def test_an_artifact_for_another_machine_or_without_its_plugin_cannot_run_here()
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "document"),
     [
         (3, "ended with exit code 3"),
         (-4, "was ended by SIGILL (Illegal instruction)"),
         (-1000, "was ended by signal 1000"),
     ],
 )
-def test_a_childs_end_is_told_in_words(code: int, said: str) -> None:
-    assert how_it_ended(code) == said
+def test_a_childs_end_is_told_in_words(code: int, document: str) -> None:
+    assert how_it_ended(code) == document

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.cli import plugins_check
 from intarsia.cli.main import main
 from intarsia.host.host import Host
+from intarsia_tools.commands import plugins_check
 
 RESULT = {
     "schema": 1,
@@ -32,9 +32,10 @@ def kit_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str],
     monkeypatch.setattr(plugins_check, "KIT", "json")
     monkeypatch.setattr(Host, "plugin", _installed)
     script = tmp_path / "python"
+    others = f"if '--pyargs' not in sys.argv: os.execv({sys.executable!r}, sys.argv)"
 
     def ends(body: str) -> None:
-        script.write_text(f"#!{sys.executable}\nimport sys, time\n{body}\n")
+        script.write_text(f"#!{sys.executable}\nimport os, sys, time\n{others}\n{body}\n")
         script.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(script))
 

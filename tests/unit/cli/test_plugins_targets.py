@@ -12,7 +12,7 @@ from intarsia.cli import session
 from intarsia.cli.main import main
 from intarsia.cli.output import progress, table
 from intarsia.host.discovery import Found, State
-from intarsia.host.examine import Finding
+from intarsia.host.examine import PluginFinding
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import AliasRow, KindRow, Manifest
@@ -237,7 +237,7 @@ def test_plugins_why_says_what_doctor_says(
     usable: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = {"usable": usable, "sdk": "sdk 3", "device": "", "detail": "no device"}
-    finding = Finding(
+    finding = PluginFinding(
         *("npu", "acme-npu", "1", ">=1", True, ("npu",), "discovered", "", ""),
         probes={"npu": answer},
     )

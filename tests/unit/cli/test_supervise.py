@@ -20,7 +20,7 @@ if made.code is not None:
     sys.exit(made.code)
 made.note.write({note!r})
 {act}
-made.note.finish()
+made.note.complete()
 """
 
 
@@ -35,7 +35,7 @@ def ended(act: str, note: str = "", **env: str) -> subprocess.CompletedProcess[s
     "act, note, code, words",
     [
         ("print('done')", "", 0, ""),
-        ("made.note.finish(); sys.exit(3)", "", 3, ""),
+        ("made.note.complete(); sys.exit(3)", "", 3, ""),
         ("os._exit(0)", "plugin 'x' (x 1): annotate()", 5, "annotate() ended the process (exit"),
         ("os.kill(os.getpid(), 11)", "p: f()", 5, "p: f() killed the process (signal SIGSEGV)"),
         ("os.abort()", "p: f() done after 2 ms", 5, "the last hook that was asked: p: f()"),

@@ -23,7 +23,7 @@ from intarsia.cli.termination import Termination
 from intarsia.host.discovery import find_plugins
 from intarsia.host.trial import try_plugin
 from intarsia_runtime.artifact.abandoned import temporary_folder
-from intarsia_runtime.artifact.new_file import NewFile, written_beside
+from intarsia_runtime.artifact.new_file import NewFile, atomic_write
 
 from ..host.installed import install
 
@@ -32,14 +32,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobod
 WRITES = """
 import signal, sys, time
 from pathlib import Path
-from intarsia_runtime.artifact.new_file import NewFile, written_beside
+from intarsia_runtime.artifact.new_file import NewFile, atomic_write
 from intarsia.cli import main, supervise
 from intarsia.__main__ import run
 for number in (15, 1, 2):  # nohup ignores some
     signal.signal(number, signal.default_int_handler if number == 2 else signal.SIG_DFL)
 
 def write(*, note):
-    with written_beside(Path({path!r})) as file:
+    with atomic_write(Path({path!r})) as file:
         file.write(b"half")
         file.flush()
         {before}
@@ -85,7 +85,7 @@ def test_who_does_not_heed_is_killed_and_cleaned_up_after(tmp_path: Path) -> Non
     for other in others:
         other.write_bytes(b"")
         os.utime(other, (0, 0))
-    with written_beside(path) as file:
+    with atomic_write(path) as file:
         file.write(b"whole")
     assert not left.exists()
     assert all(other.exists() for other in others)
@@ -100,11 +100,11 @@ def test_the_file_of_a_living_writer_is_left_alone(tmp_path: Path) -> None:
         nobodys = tmp_path / f".y.{os.getpid()}.00000000.tmp"
         for file in (dead, nobodys):
             file.write_bytes(b"")
-        with written_beside(path) as file:
+        with atomic_write(path) as file:
             file.write(b"second")
         assert (mine.exists(), dead.exists(), nobodys.exists()) == (True, False, True)
         set_age(nobodys, 4000)
-        with written_beside(path) as file:
+        with atomic_write(path) as file:
             file.write(b"third")
         assert (mine.exists(), nobodys.exists()) == (True, False)
         first.file.write(b"first")

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.driver.records import Record, read_records
+from intarsia_ir.tir.records import Record, read_records
 from intarsia_ir.tir.space import Choice, Knob, ScheduleSpace
 from intarsia_runtime.errors import UnsupportedError, UsageError, WorkerLost
 from intarsia_tools.tune import KernelRow, Tuning
 from intarsia_tools.tune_search import Search
-from intarsia_tools.tune_tasks import Measured, Task
-from intarsia_tools.tune_worker import Outcome, Worker
+from intarsia_tools.tune_tasks import MeasuredChoice, Task
+from intarsia_tools.tune_worker import TrialOutcome, Worker
 
 KNOBS = (Knob("rows", (0, 2, 4), "rows"), Knob("panel", (0, 1), "panel"))
 SPACE = ScheduleSpace("matmul", 1, KNOBS, lambda *_: None)
-MEASURED = "__import__('intarsia_tools.tune_tasks', fromlist=['x']).Measured(0.5, 3.0)"
+MEASURED = "__import__('intarsia_tools.tune_tasks', fromlist=['x']).MeasuredChoice(0.5, 3.0)"
 
 
 def key(choice: Choice) -> tuple:
@@ -72,17 +72,17 @@ def record(choice: Choice, state: str = "ok", ratio: float = 1.2) -> Record:
 def test_a_candidate_that_dies_hangs_or_fails_costs_a_trial_and_no_more() -> None:
     with Worker(functools.partial(types.SimpleNamespace, measure=eval), 1.5) as worker:
 
-        def tell(source: str) -> Outcome:
+        def tell(source: str) -> TrialOutcome:
             return worker.measure(source, {}, None)  # type: ignore[arg-type]
 
-        assert tell(MEASURED) == Outcome("ok", Measured(0.5, 3.0))
+        assert tell(MEASURED) == TrialOutcome("ok", MeasuredChoice(0.5, 3.0))
         assert tell("__import__('os')._exit(7)").reason == "ended the process (exit code 7)"
         died = tell("__import__('os').kill(__import__('os').getpid(), 11)")
         assert (died.state, died.reason) == ("failed", "ended the process (exit code -11)")
         start = time.monotonic()
         assert tell("__import__('time').sleep(60)").state == "late"
         assert time.monotonic() - start < 20
-        assert tell("1 / 0") == Outcome("failed", None, "ZeroDivisionError: division by zero")
+        assert tell("1 / 0") == TrialOutcome("failed", None, "ZeroDivisionError: division by zero")
         assert tell(MEASURED.replace("3.0", "3.0, True")).state == "wrong"
         assert tell(MEASURED).state == "ok"
 
@@ -108,14 +108,14 @@ class Machine:
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict, int]] = []
 
-    def measure(self, signature: str, choice: Choice, rounds: int) -> Outcome:
+    def measure(self, signature: str, choice: Choice, rounds: int) -> TrialOutcome:
         self.asked.append((signature, dict(choice), rounds))
         if signature == "broken":
-            return Outcome("failed", None, "no such kernel")
+            return TrialOutcome("failed", None, "no such kernel")
         if choice == {"rows": 2, "panel": 1}:
-            return Outcome("wrong", Measured(0.1, 1.0, wrong=True))
+            return TrialOutcome("wrong", MeasuredChoice(0.1, 1.0, wrong=True))
         ratio = {0: 1.0, 2: 0.5, 4: 0.9}[choice.get("rows", 0)]
-        return Outcome("ok", Measured(ratio, 100 * ratio))
+        return TrialOutcome("ok", MeasuredChoice(ratio, 100 * ratio))
 
 
 def tuning(path: Path, machine: Machine, *signatures: str, trials: int = 8, left: float = 60.0):

@@ -46,12 +46,12 @@ def test_compare(found: np.ndarray, expected: np.ndarray, ok: bool) -> None:
     assert check.to_json()["name"] == "y"
 
 
-def test_a_quantised_model_may_be_a_step_off() -> None:
+def test_a_quantized_model_may_be_a_step_off() -> None:
     found, expected = F([0.0, 1.03]), F([0.03, 1.0])
     assert not compare("y", found, expected).ok
-    assert compare("y", found, expected, quantised=True).ok
-    assert compare("y", np.uint8([3]), np.uint8([4]), quantised=True).ok
-    assert not compare("y", np.uint8([3]), np.uint8([5]), quantised=True).ok
+    assert compare("y", found, expected, quantized=True).ok
+    assert compare("y", np.uint8([3]), np.uint8([4]), quantized=True).ok
+    assert not compare("y", np.uint8([3]), np.uint8([5]), quantized=True).ok
 
 
 def test_random_inputs_are_the_same_for_the_same_seed() -> None:

@@ -10,14 +10,17 @@ from intarsia_loops.codegen.c_interface import (
     mapping_declaration,
     pack_weights,
 )
-from intarsia_runtime.artifact.plan import Argument, CallPlan, CopyStep, Place, TensorSpec
+from intarsia_runtime.artifact.plan import Argument, ArgumentSource, CallPlan, CopyStep, TensorSpec
 from intarsia_runtime.dtype import DType
 
 
 def plan() -> CallPlan:
     """Copies a weight to the output."""
     spec = TensorSpec("a b", (2,), DType.FLOAT16)
-    ends = (Argument(place, 0, (2,), DType.FLOAT16) for place in (Place.CONSTANT, Place.OUTPUT))
+    ends = (
+        Argument(place, 0, (2,), DType.FLOAT16)
+        for place in (ArgumentSource.CONSTANT, ArgumentSource.OUTPUT)
+    )
     return CallPlan((spec,), (spec,), ("w", "v"), (), 8, (CopyStep(*ends),))
 
 

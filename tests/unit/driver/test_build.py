@@ -17,13 +17,13 @@ from intarsia.driver.artifact import Artifact
 from intarsia.driver.build import STAGES, build
 from intarsia.driver.config import Executor, Runtime
 from intarsia.host.host import Host
-from intarsia.partition.cost import Plan
 from intarsia.plugin import CompiledUnit, Region, Role, Target, TargetKind, hookimpl, option
 from intarsia_ir.graph.expr import Function, Var, call, constant
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.activation import Relu
 from intarsia_ir.ops.nn import Matmul
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.artifact.archive import open_artifact
 from intarsia_runtime.artifact.deferred import Weights
 from intarsia_runtime.artifact.write import ArtifactWriter
@@ -116,7 +116,7 @@ class Triple:
     mtriple: str = option("", doc="machine")
 
 
-class Placed(Accelerator):
+class ClaimedMatch(Accelerator):
     """Makes code for one processor, and has the channels last."""
 
     @hookimpl
@@ -130,7 +130,7 @@ class Placed(Accelerator):
 def test_one_processor_runs_backend_and_accelerators() -> None:
     backend = Backend()
     backend.kind = replace(backend.kind, options=Triple)
-    host = host_of(backend, Placed())
+    host = host_of(backend, ClaimedMatch())
     with pytest.raises(TargetError, match=r"'fast' makes code for aarch64, 'toy' for x86_64"):
         compiled("fast, toy -mtriple=x86_64-linux-gnu", host)
     assert compiled("fast, toy -mtriple=aarch64-linux-gnu", host).placement.offloaded == 1
@@ -138,7 +138,7 @@ def test_one_processor_runs_backend_and_accelerators() -> None:
 
 
 def test_images_that_change_their_layout_are_counted() -> None:
-    host = host_of(accelerator=Placed())
+    host = host_of(accelerator=ClaimedMatch())
     shapes = {"a": (2, 3, 4, 5), "b": (2, 3, 5, 6), "c": (1, 1, 6, 4)}
     a, b, c = (Var(name, TensorType(shape, DType.FLOAT32)) for name, shape in shapes.items())
     attrs = Matmul.Attrs()

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intarsia.driver import claims
-from intarsia.driver.claims import costs_path, measure_claims, read_costs
 from intarsia.host.host import Host
-from intarsia.partition.measured import Measured
 from intarsia.plugin import Support, SupportRow, SupportTable, Target, hookimpl, op
 from intarsia_ir.graph.expr import Function, Var, call, constant
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.activation import Relu
 from intarsia_ir.ops.nn import Matmul
+from intarsia_ir.partition.measured import MeasuredSeconds
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ToolchainError, UnsupportedError
 from intarsia_runtime.timing import run
+from intarsia_tools import claims
+from intarsia_tools.claims import costs_path, measure_claims, read_costs
 
 from .toy import Accelerator, host_of
 
@@ -85,7 +85,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Non
     return answers
 
 
-def measured(make: Maker, host: Host | None = None, rows: int = 4) -> Measured:
+def measured(make: Maker, host: Host | None = None, rows: int = 4) -> MeasuredSeconds:
     host = host or host_of()
     return measure_claims(host, model(rows), host.target("fast, toy"), make)
 

@@ -11,15 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.driver.build import build
-from intarsia.driver.importing import (
-    bind_params,
-    check_budget,
-    check_static,
-    import_model,
-    physical_memory,
-    release_files,
-)
+from intarsia.driver.importing import import_model
+from intarsia_ir.budget import physical_memory
 from intarsia_ir.graph.expr import Constant, Function, Var, call, constant, make_tuple
+from intarsia_ir.graph.footprint import check_budget, release_files
+from intarsia_ir.graph.inputs import bind_params, check_static
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import Dim, TensorType, TupleType, variable
 from intarsia_ir.ops.binary import Add

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e import bombs
 
 from intarsia.driver.dynamic import import_any
-from intarsia.driver.source import Source
+from intarsia.driver.source import ModuleSource
 from intarsia_ir.budget import Budget, budget, limited, parse_memory
 from intarsia_ir.ops.shape import Concatenate
 from intarsia_ir.tir.expr import IfThenElse
@@ -29,7 +29,7 @@ def error_of(
     """What importing says; within five seconds of a processor."""
     path, start = build(folder), time.process_time()
     with pytest.raises(IntarsiaError) as caught, limited(time_limit, memory_limit):
-        import_any(Source(path), None, None, None)
+        import_any(ModuleSource(path), None, None, None)
     assert time.process_time() - start < 5
     return caught.value
 
@@ -88,7 +88,7 @@ def test_only_expressions_of_re2_are_taken(build: bombs.Builder, tmp_path: Path)
 )
 def test_expressions_and_n_grams_take_linear_time(build: bombs.Builder, tmp_path: Path) -> None:
     with limited(20):
-        import_any(Source(build(tmp_path)), None, None, None)
+        import_any(ModuleSource(build(tmp_path)), None, None, None)
 
 
 def test_a_concatenation_of_many_parts_is_no_deep_choice() -> None:

@@ -12,9 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.driver.build import build
 from intarsia.driver.open_sizes import example_shapes, open_choices, prove_ranges
-from intarsia.driver.sizes import Sizes, name_sizes
-from intarsia.driver.source import Source
+from intarsia.driver.source import ModuleSource
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.size_values import SizeValues, name_sizes
 from intarsia_onnx import api, reader
 from intarsia_runtime.errors import ResourceError, UnsupportedError, UsageError
 
@@ -39,10 +39,10 @@ def model(axis: int, *sizes: int | str) -> bytes:
 
 
 def test_what_nobody_gives_may_be_any() -> None:
-    found = open_choices(Source(model(1, "N", 4)), None)
+    found = open_choices(ModuleSource(model(1, "N", 4)), None)
     assert found.shapes == {"x": ("N", 4), "z": ("N",)}
     assert [str(choice) for choice in found.choices] == ["N from 1 on"]
-    found = open_choices(Source(model(0, "N", "S")), {"z": (3,)})
+    found = open_choices(ModuleSource(model(0, "N", "S")), {"z": (3,)})
     assert found.shapes == {"x": (3, "S"), "z": (3,)}
 
 
@@ -58,7 +58,7 @@ def test_what_may_not_is_shown_with_an_example(
     axis: int, sizes: tuple[int | str, ...], hint: str
 ) -> None:
     with pytest.raises(UnsupportedError, match="the size of input 'x' is not known") as caught:
-        open_choices(Source(model(axis, *sizes)), None)
+        open_choices(ModuleSource(model(axis, *sizes)), None)
     assert "'nn.softmax' may mix the positions along it" in caught.value.message
     assert caught.value.hint.startswith(f"for example {hint}; or --executor vm")
     assert "soft" in caught.value.where
@@ -81,8 +81,8 @@ def test_unnamed_sizes_of_audio_and_state_are_not_one() -> None:
     inputs = [info("audio", F, [None, None]), info("state", F, [2, None, 1])]
     graph = helper.make_graph(nodes, "g", inputs, [info("y", F, None)], weights)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    sizes = Sizes.at_least(1)
-    source = Source(made.SerializeToString())
+    sizes = SizeValues.at_least(1)
+    source = ModuleSource(made.SerializeToString())
     named = name_sizes({"audio": (sizes, sizes), "state": (2, sizes, 1)}, source.declared())
     assert named.shapes == {"audio": ("audio.0", "audio.1"), "state": (2, "state.1", 1)}
     with pytest.raises(UnsupportedError) as caught:
@@ -119,9 +119,11 @@ def one_node(op: str, *constants: int, sizes: tuple[int | str, ...]) -> bytes:
 def test_bounds_beyond_what_is_compiled_are_seen(bounds: tuple[int, int]) -> None:
     """Of sizes up to 8 such a slice takes everything, or nothing."""
     with pytest.raises(UnsupportedError, match="cannot be any"):
-        open_choices(Source(one_node("Slice", *bounds, 0, sizes=("N", 4))), None)
+        open_choices(ModuleSource(one_node("Slice", *bounds, 0, sizes=("N", 4))), None)
     for whole in ((0, 2**31), (0, 2**60)):
-        assert open_choices(Source(one_node("Slice", *whole, 0, sizes=("N", 4))), None).choices
+        assert open_choices(
+            ModuleSource(one_node("Slice", *whole, 0, sizes=("N", 4))), None
+        ).choices
 
 
 def shaped(*nodes: tuple[str, str, str], **numbers: float) -> bytes:
@@ -160,20 +162,21 @@ COMPARED = {
 @pytest.mark.parametrize("name", COMPARED)
 def test_numbers_that_sizes_are_compared_with_are_seen(name: str) -> None:
     with pytest.raises(UnsupportedError, match="cannot be any"):
-        open_choices(Source(COMPARED[name]), None)
+        open_choices(ModuleSource(COMPARED[name]), None)
 
 
 def test_what_cannot_be_compared_is_refused_unless_no_input_can_reach_it() -> None:
     """Inputs of 10**8 rows of 1000 numbers are larger than a tensor may be, 10**6 rows of 1 not."""
     whole = one_node("Slice", 0, 10**8, 0, sizes=("N", 1000))
-    assert open_choices(Source(whole), None).choices
+    assert open_choices(ModuleSource(whole), None).choices
     model = onnx.load_from_string(one_node("Slice", 0, 10**6, 0, sizes=("N", 1)))
     model.graph.initializer.append(numpy_helper.from_array(np.array([1, 10**5]), "wide"))
     model.graph.node.append(helper.make_node("Expand", ["y", "wide"], ["z"], name="grow"))
     model.graph.output[0].name = "z"
     with pytest.raises(UnsupportedError, match="the model has the number 1,000,000, and") as caught:
         prove_ranges(
-            Source(model.SerializeToString()), name_sizes({"x": (Sizes.at_least(1), 1)}, {})
+            ModuleSource(model.SerializeToString()),
+            name_sizes({"x": (SizeValues.at_least(1), 1)}, {}),
         )
     assert "a range" in caught.value.hint
     assert "grow" in caught.value.where
@@ -181,36 +184,46 @@ def test_what_cannot_be_compared_is_refused_unless_no_input_can_reach_it() -> No
 
 def test_what_is_run_piece_by_piece_is_not_said_to_be_padded() -> None:
     for sizes, words in (
-        (Sizes.of_range(1, 4), "inputs cannot be padded along size 'x.0': 'nn.softmax' may mix"),
-        (Sizes.at_least(1), "inputs cannot be run piece by piece along size 'x.0': 'nn.softmax'"),
+        (
+            SizeValues.of_range(1, 4),
+            "inputs cannot be padded along size 'x.0': 'nn.softmax' may mix",
+        ),
+        (
+            SizeValues.at_least(1),
+            "inputs cannot be run piece by piece along size 'x.0': 'nn.softmax'",
+        ),
     ):
         with pytest.raises(UnsupportedError, match=words) as caught:
-            prove_ranges(Source(model(0, "N", 4)), name_sizes({"x": (sizes, 4), "z": (sizes,)}, {}))
+            prove_ranges(
+                ModuleSource(model(0, "N", 4)), name_sizes({"x": (sizes, 4), "z": (sizes,)}, {})
+            )
         assert "1|4|16: each gets code of its own" in caught.value.hint
 
 
 def test_an_axis_that_is_there_for_some_sizes_only() -> None:
     with pytest.raises(UnsupportedError, match="it becomes"):
-        open_choices(Source(one_node("Squeeze", sizes=("N", 1))), None)
-    assert open_choices(Source(one_node("Squeeze", 1, sizes=("N", 1))), None).choices
+        open_choices(ModuleSource(one_node("Squeeze", sizes=("N", 1))), None)
+    assert open_choices(ModuleSource(one_node("Squeeze", 1, sizes=("N", 1))), None).choices
 
 
 def test_a_size_too_large_for_the_machine_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     import_read = api.import_read
 
-    def limited(read: Any, shapes: dict[str, tuple[int, ...]], _: object) -> IRModule:
+    def limited(
+        read: Any, shapes: dict[str, tuple[int, ...]], *_: object, **_on: object
+    ) -> IRModule:
         seen.append(shapes["x"][0])
         if seen[-1] > 9:
             raise ResourceError("too large")
         return import_read(read, shapes)
 
     monkeypatch.setattr(api, "import_read", limited)
-    assert open_choices(Source(one_node("Neg", sizes=("N", 4))), None).choices
+    assert open_choices(ModuleSource(one_node("Neg", sizes=("N", 4))), None).choices
     assert seen == [8, 1, 1021, 9]
-    shapes = name_sizes({"x": (Sizes.at_least(1, 64), 4)}, {})
+    shapes = name_sizes({"x": (SizeValues.at_least(1, 64), 4)}, {})
     with pytest.raises(ResourceError):
-        prove_ranges(Source(one_node("Neg", sizes=("N", 4))), shapes)
+        prove_ranges(ModuleSource(one_node("Neg", sizes=("N", 4))), shapes)
 
 
 def test_a_build_reads_once_and_imports_each_size_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +235,9 @@ def test_a_build_reads_once_and_imports_each_size_once(monkeypatch: pytest.Monke
         seen.append("read")
         return read_model(*given, **more)
 
-    def importing(read: Any, shapes: dict[str, tuple[int, ...]], _: object) -> IRModule:
+    def importing(
+        read: Any, shapes: dict[str, tuple[int, ...]], *_: object, **_on: object
+    ) -> IRModule:
         seen.append(shapes["x"][0])
         return import_read(read, shapes)
 
@@ -250,7 +265,7 @@ def test_what_only_a_program_takes_is_read_once_in_vain(monkeypatch: pytest.Monk
         return read_model(*given, **more)
 
     monkeypatch.setattr(reader, "read_model", reading)
-    source = Source(data)
+    source = ModuleSource(data)
     assert not source.may_be_open(None)
     for _ in range(2):
         with pytest.raises(UnsupportedError, match="string"):
@@ -259,14 +274,14 @@ def test_what_only_a_program_takes_is_read_once_in_vain(monkeypatch: pytest.Monk
 
 
 def test_ranges_are_proved_and_lists_need_not_be() -> None:
-    for sizes, is_right in ((Sizes((2, 4)), True), (Sizes.of_range(1, 4), False),
-                            (Sizes.at_least(1, 1), False)):  # fmt: skip
+    for sizes, is_right in ((SizeValues((2, 4)), True), (SizeValues.of_range(1, 4), False),
+                            (SizeValues.at_least(1, 1), False)):  # fmt: skip
         shapes = name_sizes({"x": (sizes, 4), "z": (sizes,)}, {})
         if is_right:
-            prove_ranges(Source(model(0, "N", 4)), shapes)
+            prove_ranges(ModuleSource(model(0, "N", 4)), shapes)
             continue
         with pytest.raises(UnsupportedError, match="along size"):
-            prove_ranges(Source(model(0, "N", 4)), shapes)
+            prove_ranges(ModuleSource(model(0, "N", 4)), shapes)
 
 
 def test_examples_are_small() -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from intarsia.driver.importing import import_model, is_program, source_digests
 from intarsia.driver.shapes import find_choices
-from intarsia.driver.sizes import parse_size
-from intarsia.driver.source import Source
+from intarsia.driver.source import ModuleSource
+from intarsia_ir.size_values import parse_size
 from intarsia_runtime.errors import ModelError, UsageError
 
 
@@ -36,7 +36,7 @@ def test_it_is_built_for_one_shape() -> None:
     several = parse_size("1|4")
     assert several is not None
     with pytest.raises(UsageError, match=r"'net\.pt2' is built for one shape"):
-        find_choices(Source("net.pt2"), {"x": (several, 3)})
+        find_choices(ModuleSource("net.pt2"), {"x": (several, 3)})
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch is installed")

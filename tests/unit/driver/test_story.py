@@ -17,10 +17,10 @@ from intarsia.driver import story
 from intarsia.driver.build import build, build_request, request_build
 from intarsia.driver.model_partition import partition_model
 from intarsia.driver.request import OPTIONS
-from intarsia.driver.sizes import Sizes
-from intarsia.partition.recorded import recorded_regions
+from intarsia_ir.partition.recorded import recorded_regions
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
+from intarsia_ir.size_values import SizeValues
 from intarsia_onnx import from_onnx, reader
 from intarsia_onnx.dynamic.planner import Planner
 from intarsia_onnx.importer import Importer
@@ -83,7 +83,7 @@ def test_a_model_of_fixed_sizes_is_imported_once(counted: Counter[str]) -> None:
 
 
 def test_a_model_of_several_sizes_is_imported_once_for_each(counted: Counter[str]) -> None:
-    build(net("N", 4), "toy", host=host_of(), shapes={"x": (Sizes((1, 3)), 4)})
+    build(net("N", 4), "toy", host=host_of(), shapes={"x": (SizeValues((1, 3)), 4)})
     assert counted == {"read": 1, "import (1, 4)": 1, "import (3, 4)": 1}
 
 

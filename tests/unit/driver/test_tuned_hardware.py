@@ -10,7 +10,6 @@ import pytest
 
 from intarsia.driver.artifact import Artifact
 from intarsia.driver.build import build
-from intarsia.driver.records import Record, append_record
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import KindRow, Manifest
@@ -20,11 +19,13 @@ from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.nn import Matmul
 from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.records import Record
 from intarsia_ir.tir.space import Choice, Knob, ScheduleSpace, ScheduleSpaces, signature_of
 from intarsia_loops.fuse import KernelCall, fuse
 from intarsia_loops.loops import default_loops
 from intarsia_loops.tensors import stages_of
 from intarsia_runtime.dtype import DType
+from intarsia_tools.append import append_record
 
 from .toy import Backend
 

@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import intarsia
-from intarsia.driver.source import Source
-from intarsia.driver.values import input_values, parse_value
+from intarsia.driver.source import ModuleSource
+from intarsia_ir.given_values import input_values, parse_value
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UsageError
@@ -86,7 +86,7 @@ def chosen() -> bytes:
 
 @pytest.mark.parametrize(("value", "shape"), [("true", (3,)), (False, ())])
 def test_a_value_decides_a_branch(value: object, shape: tuple[int, ...]) -> None:
-    module = Source(chosen(), values={"c": value}).module()
+    module = ModuleSource(chosen(), values={"c": value}).module()
     assert [param.name for param in module.main.params] == ["x"]
     assert module.main.body.type.shape == shape
 
@@ -100,6 +100,6 @@ def test_a_module_takes_values() -> None:
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     whole = intarsia.from_onnx(proto)
-    module = Source(whole, values={"s": "2,3"}).module()
+    module = ModuleSource(whole, values={"s": "2,3"}).module()
     assert [param.name for param in module.main.params] == ["x"]
     assert [param.name for param in whole.main.params] == ["x", "s"]

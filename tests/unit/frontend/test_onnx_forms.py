@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.driver.dynamic import import_any
-from intarsia.driver.source import Source
+from intarsia.driver.source import ModuleSource
 from intarsia_ir.graph.module import IRModule
 from intarsia_onnx import from_onnx
 from intarsia_onnx.dynamic import run_reference
@@ -39,7 +39,7 @@ def theirs(proto: onnx.ModelProto, values: dict[str, np.ndarray]) -> list[np.nda
 
 def run_any(proto: onnx.ModelProto, values: dict[str, np.ndarray]) -> list:
     """Run as a program, by the definitions of the operators."""
-    imported = import_any(Source(proto.SerializeToString()), None, None, None)
+    imported = import_any(ModuleSource(proto.SerializeToString()), None, None, None)
     assert not isinstance(imported, IRModule)
     return list(run_reference(imported, [values[info.name] for info in imported.program.inputs]))
 

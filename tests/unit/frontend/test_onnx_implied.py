@@ -16,7 +16,7 @@ from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.module import OnlyFor
 from intarsia_onnx import from_onnx
 from intarsia_onnx.graph import Node
-from intarsia_onnx.implied import Case, forms
+from intarsia_onnx.implied import UnknownOperands, forms
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.artifact.plan_json import spec_from_json, spec_to_json
 from intarsia_runtime.dtype import DType
@@ -175,7 +175,7 @@ def test_every_order_of_axes_is_among_the_forms(data: st.DataObject) -> None:
     axes = data.draw(st.lists(st.integers(0, rank - 1), unique=True, min_size=1, max_size=3))
     node = Node("ReduceSum", "", ("x", "n"), ("y",), {}, Span("it", "ReduceSum"))
     shape = (2,) * rank
-    found = dict(forms(Case(node, (1,), (shape, (len(axes),)), (shape,))))
+    found = dict(forms(UnknownOperands(node, (1,), (shape, (len(axes),)), (shape,))))
     for order in permutations(axes):
         assert found[order] == tuple(sorted(axes))
         assert found[tuple(axis - rank for axis in order)] == tuple(sorted(axes))
@@ -184,7 +184,7 @@ def test_every_order_of_axes_is_among_the_forms(data: st.DataObject) -> None:
 def test_too_many_forms_are_none() -> None:
     node = Node("Reshape", "", ("x", "n"), ("y",), {}, Span("it", "Reshape"))
     shape = (2,) * 10
-    assert forms(Case(node, (1,), (shape, (10,)), (shape,))) == []
+    assert forms(UnknownOperands(node, (1,), (shape, (10,)), (shape,))) == []
 
 
 def two(op: str, x: list, result: list, **attrs: object) -> bytes:

@@ -125,7 +125,7 @@ def test_blocks_of_an_input_have_scales_of_their_own() -> None:
     np.testing.assert_array_equal(found, (x.astype(np.float32) - wide[1]) * wide[0])
 
 
-def test_quantised_integers_are_limited_after_the_zero_point() -> None:
+def test_quantized_integers_are_limited_after_the_zero_point() -> None:
     data = model(
         [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])],
         {"x": (TensorProto.FLOAT, [6])},

@@ -12,7 +12,7 @@ from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import variable
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_onnx import from_onnx
-from intarsia_runtime.errors import ModelError, UnsupportedError
+from intarsia_runtime.errors import ModelError
 
 from .onnx_models import model, node
 
@@ -52,11 +52,18 @@ def test_whole_numbers_repeat_elements(coordinates: str, nearest: str, scale: in
 
 
 @pytest.mark.parametrize(
-    ("scales", "mode"), [([1, 1, 2, 2], "linear"), ([1, 1, 0.5, 0.5], "nearest")]
+    ("scales", "mode"),
+    [([1, 1, 2, 2], "linear"), ([1, 1, 0.5, 0.5], "nearest"), ([1, 1, 1.2345678, 1], "nearest")],
 )
-def test_others_are_refused(scales: list[float], mode: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"a {mode} Resize of open sizes"):
-        resized(scales, mode=mode)
+def test_other_scales_gather_elements(scales: list[float], mode: str) -> None:
+    main = resized(scales, mode=mode).main
+    weights = {"s": np.array(scales, np.float32)}
+    for height, width in ((4, 2), (7, 9)):
+        x = np.random.default_rng(2).random((1, 2, height, width), np.float32)
+        fixed = model([node("Resize", "x _ s", mode=mode)], {"x": x.shape}, weights=weights)
+        (wanted,) = evaluate(from_onnx(fixed).main, {"x": x})
+        (found,) = evaluate(main, {"x": x})
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["float32", "int32", "int64"])
@@ -97,8 +104,3 @@ def test_the_best_of_an_open_size_may_be_all() -> None:
     wrong = model([node("TopK", "x k", "y places")], {"x": ("H",)}, weights={"k": np.array([1, 2])})
     with collecting_guards(), pytest.raises(ModelError, match="must be one number, got 2"):
         from_onnx(wrong)
-
-
-def test_a_scale_that_is_no_simple_fraction_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="the size H is only known at run time"):
-        resized([1, 1, 1.2345678, 1], mode="nearest")

@@ -34,7 +34,7 @@ def u8(*shape: int) -> np.ndarray:
     return np.ones(shape, np.uint8)
 
 
-def quantised(a: np.ndarray, b: np.ndarray, zero: np.ndarray = BYTE) -> dict[str, np.ndarray]:
+def quantized(a: np.ndarray, b: np.ndarray, zero: np.ndarray = BYTE) -> dict[str, np.ndarray]:
     return {"a": a, "as": ONE, "az": u8(), "b": b, "bs": ONE, "bz": u8(), "ys": ONE, "yz": zero}
 
 
@@ -61,20 +61,20 @@ ROWS: list[tuple] = [
         "QLinearMatMul",
         {},
         None,
-        quantised(u8(2, 3), u8(3, 4)) | {"ys": ones(2)},
+        quantized(u8(2, 3), u8(3, 4)) | {"ys": ones(2)},
         4,
         "with parameters of input 6 along an axis",
     ),
-    ("QLinearMatMul", {}, None, quantised(u8(2, 3), u8(3, 4), zero=ONE), 3, "8 to 32-bit integer"),
+    ("QLinearMatMul", {}, None, quantized(u8(2, 3), u8(3, 4), zero=ONE), 3, "8 to 32-bit integer"),
     (
         "QLinearMatMul",
         {},
         None,
-        quantised(u8(2, 3), u8(3, 4)) | {"bs": ones(1, 4)},
+        quantized(u8(2, 3), u8(3, 4)) | {"bs": ones(1, 4)},
         4,
         "scales of more than one dimension",
     ),
-    ("QLinearConv", {}, None, quantised(u8(1, 2, 3), u8(2, 2)), 3, "weight"),
+    ("QLinearConv", {}, None, quantized(u8(1, 2, 3), u8(2, 2)), 3, "weight"),
     ("Conv", {}, (1, 4), {"w": W}, 3, "weight"),
     ("Conv", {"strides": [0, 1]}, IMAGE, {"w": W}, 3, "must be positive"),
     ("Conv", {"strides": [1]}, IMAGE, {"w": W}, 3, "for 2 spatial dimensions"),

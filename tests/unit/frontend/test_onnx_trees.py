@@ -131,6 +131,58 @@ def test_regressors_agree_with_onnx_runtime(mode: str, given: dict[str, object])
     np.testing.assert_allclose(compiled(proto, x), wanted, rtol=1e-6, atol=1e-6)
 
 
+def classifier(mode: str, labels: int, **given: object) -> onnx.ModelProto:
+    """Return a model of TreeEnsembleClassifier: the trees of ``regressor``, two results."""
+    attrs = {
+        name.replace("target_", "class_"): value for name, value in regressor(mode).items()
+    } | {"classlabels_int64s": [7 * n - 3 for n in range(labels)]}
+    del attrs["n_targets"]
+    made = model("TreeEnsembleClassifier", np.float32, attrs | given)
+    made.graph.node[0].output[:] = ["label", "y"]
+    made.graph.output.append(helper.make_tensor_value_info("label", TensorProto.INT64, None))
+    return made
+
+
+@pytest.mark.parametrize("mode", ["LEQ", "GT"])
+@pytest.mark.parametrize(
+    ("labels", "given"),
+    [
+        (3, {"class_ids": [0, 1, 2, 0, 1, 2, 0, 1]}),
+        (3, {"class_ids": [0, 1, 2, 0, 1, 2, 0, 1], "base_values": [0.5, 0.1, -0.2]}),
+        (3, {"class_ids": [0, 1, 2, 0, 1, 2, 0, 1], "post_transform": "SOFTMAX"}),
+        (3, {"class_ids": [0, 1, 2, 0, 1, 2, 0, 1], "post_transform": "LOGISTIC"}),
+        (2, {"class_ids": [0] * 8}),
+        (2, {"class_ids": [0] * 8, "base_values": [0.25], "post_transform": "LOGISTIC"}),
+        (2, {"class_ids": [0] * 8, "class_weights": [0.1, 0.6, 0.2, 0.3, 0.0, 0.4, 0.5, 0.1]}),
+    ],
+)
+def test_classifiers_agree_with_onnx_runtime(
+    mode: str, labels: int, given: dict[str, object]
+) -> None:
+    proto, x = classifier(mode, labels, **given), rows(np.float32)
+    wanted = ort.InferenceSession(proto.SerializeToString()).run(["label", "y"], {"x": x})
+    scores, label = evaluate(from_onnx(proto, shapes={"x": x.shape}).main, {"x": x})
+    np.testing.assert_array_equal(label, wanted[0])
+    np.testing.assert_allclose(scores, wanted[1], rtol=1e-6, atol=1e-6)
+
+
+def test_two_scored_classes_have_the_label_of_the_larger() -> None:
+    weights = [0.1, 0.6, 0.2, 0.3, 0.0, 0.4, 0.5, 0.1]
+    proto = classifier("LEQ", 2, class_ids=[0, 1] * 4, class_weights=weights)
+    x = rows(np.float32)
+    scores, label = evaluate(from_onnx(proto, shapes={"x": x.shape}).main, {"x": x})
+    np.testing.assert_array_equal(label, np.where(scores[:, 1] > scores[:, 0], 4, -3))
+    assert len(set(label.tolist())) == 2
+
+
+def test_labels_that_are_text_are_refused() -> None:
+    proto = classifier("LEQ", 2)
+    del proto.graph.node[0].attribute[-1]
+    proto.graph.node[0].attribute.append(helper.make_attribute("classlabels_strings", ["a", "b"]))
+    with pytest.raises(UnsupportedError, match="with labels that are text"):
+        from_onnx(proto)
+
+
 REFUSED = [
     ({"nodes_modes": ["BRANCH_EQ"] * 3 + ["LEAF"] * 4 + ["BRANCH_EQ"] * 3 + ["LEAF"] * 4},
      UnsupportedError, "with tests EQ"),

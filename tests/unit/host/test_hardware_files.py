@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from intarsia.host.discovery import Found
-from intarsia.host.hardware import load_hardware, own_hardware
 from intarsia.host.manifest import Manifest
+from intarsia.target.hardware import load_hardware, own_hardware
 from intarsia_runtime.errors import ModelError
 
 MANIFEST = Manifest("npu", ">=2.0,<3", "words", "", (), (), ("npu.toml",))

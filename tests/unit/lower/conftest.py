@@ -28,7 +28,7 @@ from intarsia_ir.tir.passes.vectorize import vectorize
 from intarsia_ir.tir.verify import verify_func
 from intarsia_loops import lower as lowering
 from intarsia_runtime.artifact.close_plan import close_plan
-from intarsia_runtime.artifact.plan import Argument, CopyStep, KernelStep, Place
+from intarsia_runtime.artifact.plan import Argument, ArgumentSource, CopyStep, KernelStep
 from intarsia_runtime.dtype import DType
 
 MODULES = [
@@ -84,14 +84,14 @@ def carry_out(
     plan = close_plan(lowered.module.plan, sizes)
     workspace = np.full(plan.workspace_bytes, 0xA5, np.uint8)
     places = {
-        Place.INPUT: inputs,
-        Place.OUTPUT: [np.zeros(o.shape, numpy_dtype(o.dtype)) for o in plan.outputs],
-        Place.CONSTANT: [lowered.constants[name] for name in plan.constants],
+        ArgumentSource.INPUT: inputs,
+        ArgumentSource.OUTPUT: [np.zeros(o.shape, numpy_dtype(o.dtype)) for o in plan.outputs],
+        ArgumentSource.CONSTANT: [lowered.constants[name] for name in plan.constants],
     }
     kernels = {function.name: function for function in lowered.module.functions}
 
     def array(argument: Argument):
-        if argument.place is Place.WORKSPACE:
+        if argument.place is ArgumentSource.WORKSPACE:
             piece = workspace[argument.index : argument.index + argument.bytes]
             return piece.view(numpy_dtype(argument.dtype)).reshape(argument.shape)
         return places[argument.place][argument.index].reshape(argument.shape)
@@ -106,7 +106,7 @@ def carry_out(
             verify_func(kernel)
             kernel = specialize(kernel, sizes) if sizes else kernel
             run(kernel, *(array(argument) for argument in step.args))
-    return places[Place.OUTPUT]
+    return places[ArgumentSource.OUTPUT]
 
 
 def reference(function: Function, inputs: list) -> list:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, call, constant, tensor_type
-from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.types import Size, TensorType
 from intarsia_ir.graph.walk import calls
 from intarsia_ir.ops import nn
 from intarsia_ir.ops.binary import Add, Power
@@ -27,6 +27,7 @@ from intarsia_loops.cpu.powers import expand_powers
 from intarsia_loops.cpu.relayout import packed_conv, packed_depthwise
 from intarsia_loops.cpu.tiling import CpuTiling, Int8x4
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import variable
 from intarsia_testkit.expressions import expected, function_of
 
 from .conftest import carry_out, lower, make_target
@@ -168,10 +169,14 @@ def test_a_search_is_two_reductions(op: type[ArgOp], last: bool, keepdims: bool)
 
 @pytest.mark.parametrize(
     ("kind", "shape", "axis"),
-    [(DType.FLOAT32, (2, 31), 1), (DType.FLOAT32, (31, 7), 0), (DType.FLOAT32, (2, "N"), 1)],
+    [
+        (DType.FLOAT32, (2, 31), 1),
+        (DType.FLOAT32, (31, 7), 0),
+        (DType.FLOAT32, (2, variable("N")), 1),
+    ],
     ids=["short row", "few columns", "symbolic"],
 )
-def test_other_searches_are_left(kind: DType, shape: tuple[int | str, ...], axis: int) -> None:
+def test_other_searches_are_left(kind: DType, shape: tuple[Size, ...], axis: int) -> None:
     function = function_of(call(Argmax, var(kind, *shape), attrs=ArgOp.Attrs(axis=axis)))
     assert split_argmax(function) is function
 

@@ -14,7 +14,7 @@ from intarsia.target.target import Target
 from intarsia_ir.graph.expr import Var, call
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.shape import Transpose
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import Load, PrimExpr, Ramp, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
@@ -29,7 +29,7 @@ from .conftest import carry_out, lower, make_target
 def _transpose_into_panel(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr], Stmt]) -> Stmt:
     """Through memory, as a machine that cannot trade blocks of vectors."""
     size = len(rows)
-    tile = Buffer("tile", (size * size,), rows[0].dtype, Scope.STACK)
+    tile = Buffer("tile", (size * size,), rows[0].dtype, MemoryScope.STACK)
     stmts: list[Stmt] = [
         Store(tile, (Ramp(index(i), size, size),), row) for i, row in enumerate(rows)
     ]

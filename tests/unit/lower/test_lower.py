@@ -29,8 +29,8 @@ from intarsia_ir.tir.text.print import print_expr, print_func
 from intarsia_loops import call_plan
 from intarsia_loops.epilogue import epilogue
 from intarsia_loops.fuse import fuse
-from intarsia_loops.values import Value
-from intarsia_runtime.artifact.plan import CopyStep, KernelStep, Place, RegionStep
+from intarsia_loops.values import NodeResult
+from intarsia_runtime.artifact.plan import ArgumentSource, CopyStep, KernelStep, RegionStep
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import PluginError, UnsupportedError, VerifyError
 
@@ -91,7 +91,7 @@ def test_values_that_have_no_place(graphs):
         lower(function, (), target=graphs.target())
     nested = Var("nested", TupleType((TupleType((x.type,)),)))
     with pytest.raises(UnsupportedError, match="nested tuples have no place in memory"):
-        assert Value(nested).type
+        assert NodeResult(nested).type
 
 
 def test_a_large_row_goes_through_scratch_memory(graphs):
@@ -163,7 +163,12 @@ def test_views_cost_nothing_and_outputs_are_filled(graphs):
     assert labels(lowered) == ["exp", "tanh", "copy", "copy", "copy", "copy"]
     assert plan.workspace_bytes == 0
     copied = [s.source.place for s in plan.steps if isinstance(s, CopyStep)]
-    assert copied == [Place.INPUT, Place.OUTPUT, Place.CONSTANT, Place.OUTPUT]
+    assert copied == [
+        ArgumentSource.INPUT,
+        ArgumentSource.OUTPUT,
+        ArgumentSource.CONSTANT,
+        ArgumentSource.OUTPUT,
+    ]
     assert [spec.name for spec in plan.outputs][:2] == ["output_0", "output_1"]
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
@@ -36,8 +36,8 @@ from intarsia_runtime.dtype import DType
 
 RNG = np.random.default_rng(5)
 LANES = 2
-REGISTERS = Buffer("registers", (2, 2, 4, LANES), DType.INT32, Scope.GLOBAL)
-CONFIGURED = Buffer("configured", (2,), DType.INT64, Scope.GLOBAL)
+REGISTERS = Buffer("registers", (2, 2, 4, LANES), DType.INT32, MemoryScope.GLOBAL)
+CONFIGURED = Buffer("configured", (2,), DType.INT64, MemoryScope.GLOBAL)
 
 
 def byte_of(quad: PrimExpr, number: int, *, signed: bool) -> PrimExpr:
@@ -115,7 +115,7 @@ SHAPE = CpuTiling(LANES, 2, unit=UNIT)
 
 def view_of(data: Buffer, shape: tuple[int, ...]) -> PackedView:
     """Read quads of a picture from a flat buffer: copies of rows reach over its columns."""
-    picture = Buffer("picture", (*shape[:-1], 4 * shape[-1]), DType.UINT8, Scope.GLOBAL)
+    picture = Buffer("picture", (*shape[:-1], 4 * shape[-1]), DType.UINT8, MemoryScope.GLOBAL)
 
     def read(first: PrimExpr) -> PrimExpr:
         assert isinstance(first, Load)
@@ -150,9 +150,9 @@ def product(outer: tuple[int, ...], words: int, outputs: int, *, copied: bool) -
     plain = byte_array("uint8", *outer, 4 * words)
     width = 2 * LANES if outputs > LANES else LANES
     packed = pack_int8x4_dense(byte_array("int8", 4 * words, outputs), width)
-    data = Buffer("data", (*outer, words), DType.INT32, Scope.GLOBAL)
-    weight = Buffer("weight", packed.shape, DType.INT32, Scope.GLOBAL)
-    result = Buffer("result", (*outer, outputs), DType.INT32, Scope.GLOBAL)
+    data = Buffer("data", (*outer, words), DType.INT32, MemoryScope.GLOBAL)
+    weight = Buffer("weight", packed.shape, DType.INT32, MemoryScope.GLOBAL)
+    result = Buffer("result", (*outer, outputs), DType.INT32, MemoryScope.GLOBAL)
     rows = replace(flat_rows(data), copied=copied)
     body = matrix_unit_dense_loops(
         SHAPE, UNIT, rows, weight, outputs, lambda v, at: store(result, at, v), list(outer)
@@ -195,10 +195,10 @@ def picture(
     width = 2 * LANES if outputs // groups > LANES else LANES
     packed = pack_int8x4_conv(byte_array("int8", outputs, 4 * words, *kernel), groups, width)
     wanted = Int8x4Conv.reference(attrs, plain, packed)
-    data = Buffer("data", (plain.size // 4,), DType.INT32, Scope.GLOBAL)
+    data = Buffer("data", (plain.size // 4,), DType.INT32, MemoryScope.GLOBAL)
     view = view_of(data, (images, *size, words * groups))
-    weight = Buffer("weight", packed.shape, DType.INT32, Scope.GLOBAL)
-    result = Buffer("result", wanted.shape, DType.INT32, Scope.GLOBAL)
+    weight = Buffer("weight", packed.shape, DType.INT32, MemoryScope.GLOBAL)
+    result = Buffer("result", wanted.shape, DType.INT32, MemoryScope.GLOBAL)
     window = Window(size, wanted.shape[1:3], kernel, strides, padding, dilation)
     blank = int.from_bytes(bytes([attrs.zero] * 4), "little", signed=True)
     conv = Convolution(view, weight, outputs, groups, window, blank, copied)
@@ -242,8 +242,8 @@ def test_chunks_are_equal(depth: int) -> None:
 
 def test_a_joined_row_of_taps_is_one_loop() -> None:
     window = Window((9, 9), (9, 9), (3, 3), (1, 1), (1, 1), (1, 1))
-    data = Buffer("data", (1, 9, 9, 5), DType.INT32, Scope.GLOBAL)
-    conv = Convolution(data, Buffer("w", (1, 45, 2), DType.INT32, Scope.GLOBAL), 2, 1, window)
+    data = Buffer("data", (1, 9, 9, 5), DType.INT32, MemoryScope.GLOBAL)
+    conv = Convolution(data, Buffer("w", (1, 45, 2), DType.INT32, MemoryScope.GLOBAL), 2, 1, window)
     assert matrix_unit_extents(conv) == (9, 15)
     apart = replace(conv, window=replace(window, dilation=(1, 2)))
     assert matrix_unit_extents(apart) == (9, 5)

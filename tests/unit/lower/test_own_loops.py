@@ -8,7 +8,7 @@ import pytest
 from intarsia_ir.graph.expr import Function, Var, call
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops import OPERATORS
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import const
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.passes.stack_to_scratch import stack_to_scratch
@@ -55,7 +55,7 @@ def deep(size):
 
     def loops(name, stages, target):
         x, y = Buffer("x", (3, 4), F32), Buffer("y", (3, 4), F32)
-        kept = Buffer("kept", (size,), F32, Scope.STACK)
+        kept = Buffer("kept", (size,), F32, MemoryScope.STACK)
         fill = serial(size, lambda j: store(kept, (j,), const(0, F32)))
         return PrimFunc("f", (x, y), 1, parallel(3, lambda i: Allocate(kept, fill)))
 

@@ -13,7 +13,7 @@ from intarsia_ir.graph.expr import Function, Var, call, tensor_type
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import calls
 from intarsia_ir.ops.nn import Matmul
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import Load, PrimExpr, Ramp, index
 from intarsia_ir.tir.stmt import Allocate, Seq, Stmt, Store
 from intarsia_ir.tir.text.print import print_func
@@ -29,7 +29,7 @@ from .conftest import carry_out, lower, make_target
 def transpose_registers(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr], Stmt]) -> Stmt:
     """Transpose a square through memory; loops of a backend do so in registers."""
     lanes, dtype = len(rows), rows[0].dtype
-    square = Buffer("square", (lanes * lanes,), dtype, Scope.STACK)
+    square = Buffer("square", (lanes * lanes,), dtype, MemoryScope.STACK)
     down = [Store(square, (Ramp(index(i * lanes), 1, lanes),), row) for i, row in enumerate(rows)]
     across = [
         write(i, Load(square, (Ramp(index(i), lanes, lanes),), dtype, lanes)) for i in range(lanes)

@@ -15,7 +15,7 @@ from intarsia_loops.cpu.layout import use_channels_last
 from intarsia_loops.cpu.packing import pack_winograd, unpack_winograd
 from intarsia_loops.cpu.tiling import CpuTiling
 from intarsia_loops.cpu.window import Window
-from intarsia_loops.cpu.winograd import Winograd
+from intarsia_loops.cpu.winograd import WinogradOperands
 from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
@@ -74,7 +74,7 @@ def test_the_larger_of_data_and_weights_is_gone_through_once(
     data = Buffer("data", (1, size, size, 128), DType.FLOAT32)
     weights = Buffer("weight", (2, 16, 128, 32), DType.FLOAT32)
     window = Window((size, size), (size, size), (3, 3), (1, 1), (1, 1), (1, 1))
-    given = Winograd(data, weights, 64, window)
+    given = WinogradOperands(data, weights, 64, window)
     assert (given.is_data_stationary, given.band) == (data_stationary, band)
 
 

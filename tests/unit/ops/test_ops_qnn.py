@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised operators: compute rules give the references' bits, references what ONNX says."""
+"""Quantized operators: compute rules give the references' bits, references what ONNX says."""
 
 from __future__ import annotations
 

@@ -256,7 +256,12 @@ REFUSED = [
         {"shape": (-1,), "value": 0, "dtype": F32},
         "full: shape (-1,) has a negative size",
     ),
-    ("full", (f32(1),), {"shape": (1,), "value": 0, "dtype": F32}, "full: takes 0 operands, got 1"),
+    (
+        "full",
+        (f32(1),),
+        {"shape": (1,), "value": 0, "dtype": F32},
+        "full: Tensor[(1,), float32] is no size",
+    ),
     (
         "arange",
         (),

@@ -9,10 +9,18 @@ import pytest
 from intarsia_ir.graph.expr import Call, Expr, Var, call, constant
 from intarsia_ir.graph.match import match_pattern
 from intarsia_ir.graph.pattern import Match, op
-from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.types import Size, TensorType, variable
 from intarsia_ir.graph.walk import count_uses
 from intarsia_ir.ops import OPERATORS
-from intarsia_ir.regions.draft import Draft, array_of, label_of, scalar, sizes
+from intarsia_ir.regions.draft import (
+    Draft,
+    array_of,
+    extents,
+    label_of,
+    scalar,
+    sizes,
+    typical_sizes,
+)
 from intarsia_ir.regions.support import Code, Support
 from intarsia_ir.regions.table import (
     AcceleratorTable,
@@ -34,7 +42,7 @@ LIMITS = Limits(
 )
 
 
-def var(*shape: int, dtype: DType = F32, name: str = "x") -> Var:
+def var(*shape: Size, dtype: DType = F32, name: str = "x") -> Var:
     return Var(name, TensorType(shape, dtype))
 
 
@@ -65,9 +73,9 @@ def verdict(body: Call, *, limits: Limits = LIMITS, **fields: object) -> Support
     ],
 )
 def test_limits_refuse_tensors_in_words(body: Call, code: Code, detail: str) -> None:
-    said = verdict(body)
-    assert said.code is code
-    assert detail in said.detail
+    support = verdict(body)
+    assert support.code is code
+    assert detail in support.detail
 
 
 def test_a_scalar_of_the_run_may_be_refused_and_a_constant_one_taken() -> None:
@@ -79,9 +87,9 @@ def test_a_scalar_of_the_run_may_be_refused_and_a_constant_one_taken() -> None:
 
 def test_arguments_may_have_to_be_constant() -> None:
     body = made("add", var(3), var(3, name="y"))
-    said = verdict(body, constant=(1,))
-    assert said.code is Code.UNSUPPORTED_ATTRIBUTE
-    assert said.detail == "argument 1 of add must be known at compile time"
+    support = verdict(body, constant=(1,))
+    assert support.code is Code.UNSUPPORTED_ATTRIBUTE
+    assert support.detail == "argument 1 of add must be known at compile time"
     assert verdict(made("add", var(3), constant(np.ones(3, np.float32))), constant=(1,))
 
 
@@ -175,6 +183,50 @@ def test_the_documentation_derives_from_the_rows() -> None:
     )
 
 
+def compares_rows(match: Match) -> Support:
+    return Support.yes() if extents(match.root)[0] > 3 else Support.no(Code.TOO_SMALL, "few")
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "detail"),
+    [
+        ({}, Code.UNSUPPORTED_SHAPE, "axis 0 of Tensor[(N, 3), float32] has the open size N, and"),
+        ({"symbolic": True}, Code.OK, ""),
+        ({"symbolic": (0,)}, Code.OK, ""),
+        ({"symbolic": (-2,)}, Code.OK, ""),
+        ({"symbolic": (1, 2)}, Code.UNSUPPORTED_SHAPE, "axis 0 of Tensor[(N, 3), float32]"),
+        ({"symbolic": False}, Code.UNSUPPORTED_SHAPE, "needs a number"),
+        (
+            {"symbolic": True, "accepts": compares_rows},
+            Code.UNSUPPORTED_SHAPE,
+            "what it asks for depends on the open size N",
+        ),
+    ],
+)
+def test_a_row_says_which_sizes_may_be_open(
+    fields: dict[str, object], code: Code, detail: str
+) -> None:
+    said = verdict(made("nn.relu", var(variable("N"), 3)), **fields)
+    assert said.code is code
+    assert detail in said.detail
+    assert said.open_sizes == (frozenset() if said else {"N"})
+
+
+def test_limits_hold_for_the_numbers_of_an_open_shape() -> None:
+    opened = Limits(symbolic=True, ranks=(2,), sizes=range(1, 9))
+    body = made("nn.relu", var(variable("N"), 9))
+    assert verdict(body, limits=opened).detail == "sizes [N, 9] are not taken"
+    deep = made("nn.relu", var(variable("N"), 2, 2))
+    assert verdict(deep, limits=opened).detail == "rank 3 is not taken"
+    assert Support.no_open_size(3, "why").open_sizes == frozenset()
+
+
+def test_rows_document_their_open_sizes() -> None:
+    asked = [Row("add", op("add"), symbolic=which).asks_for() for which in (None, True, False)]
+    assert asked == ["", "", "no open size"]
+    assert Row("add", op("add"), symbolic=(0, -1)).asks_for() == "open sizes on axes 0, -1 only"
+
+
 class Numbered(Draft[int]):
     def constant(self, data: np.ndarray) -> int:
         return self.keep(100 + len(self.constants), data)
@@ -190,6 +242,9 @@ def test_a_draft_takes_in_constants_once_and_names_them() -> None:
 def test_what_drafts_read_of_expressions() -> None:
     body = made("nn.relu", var(2, 3))
     assert (sizes(body), label_of(body)) == ((2, 3), "nn.relu")
+    opened = var(variable("N"), 3)
+    assert extents(opened) == (variable("N"), 3)
+    assert typical_sizes(opened, {"N": 5}) == (5, 3)
     assert scalar(constant(np.float32(2))) == 2.0
     assert scalar(body) is None
     with pytest.raises(PluginError, match="not known at compile time"):

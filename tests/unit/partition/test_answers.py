@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.partition.cost import Plan
-from intarsia.partition.partition import partition
 from intarsia_ir.graph.expr import Var
 from intarsia_ir.graph.pattern import ANY, Pattern, op
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.partition.partition import partition
 from intarsia_ir.regions.answers import (
     count_macs,
     drop_regions,

@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from intarsia.partition.annotate import annotate
-from intarsia.partition.cost import Plan, Prices
-from intarsia.partition.expand import expand
-from intarsia.partition.flow import Choice
-from intarsia.partition.merge import merge
-from intarsia.partition.partition import partition
-from intarsia.partition.problem import Problem, make_problem
-from intarsia.partition.search import cheapest
-from intarsia.target.kind import Performance
 from intarsia_ir.graph.pattern import ANY, Match, op
 from intarsia_ir.graph.walk import children
+from intarsia_ir.partition.annotate import annotate
+from intarsia_ir.partition.cost import Plan, Prices
+from intarsia_ir.partition.expand import expand
+from intarsia_ir.partition.flow import Choice
+from intarsia_ir.partition.merge import merge
+from intarsia_ir.partition.partition import partition
+from intarsia_ir.partition.problem import Problem, make_problem
+from intarsia_ir.partition.search import cheapest
+from intarsia_ir.performance import Performance
 from intarsia_ir.regions.support import Support, SupportRow, SupportTable
 from intarsia_ir.regions.work import count_flops
 from intarsia_runtime.errors import TargetError
@@ -114,8 +114,8 @@ def test_equals_trying_every_placement_of_500_small_graphs(block):
 def cost_by_merging(main, problem: Problem, chosen) -> int:
     """What a choice costs, from the groups that merging makes of the expressions themselves."""
     claims = {problem.nodes[n]: problem.claims[c] for n, c in enumerate(chosen) if c >= 0}
-    placed = {node: claim.placed for node, claim in claims.items()}
-    groups = merge(replace(annotate(main, ()), placed=placed)).groups
+    claimed = {node: claim.claimed for node, claim in claims.items()}
+    groups = merge(replace(annotate(main, ()), claimed=claimed)).groups
     home = {node: number for number, group in enumerate(groups) for node in group.nodes}
     price = {value.expr: value.prices for value in problem.values}
     total = sum(own for own, claim in zip(problem.own, chosen, strict=True) if claim < 0)

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from intarsia.partition.cost import Plan
-from intarsia.partition.partition import partition
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.pattern import ANY, CONST, Match, op
 from intarsia_ir.graph.text import parse_module, print_module
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.partition.partition import partition
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_ir.regions.support import Support, SupportRow, SupportTable
 
@@ -101,7 +101,7 @@ def test_regions_stay_inside_branches(golden):
     )
 
 
-def test_prepares_a_quantised_layer(golden):
+def test_prepares_a_quantized_layer(golden):
     golden(
         print_module(
             PREPARE.run(

@@ -9,11 +9,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from intarsia.partition.annotate import Placed, annotate
-from intarsia.partition.cost import Prices, Source
-from intarsia.partition.measured import Measured, function_of_calls, signature_of_calls
-from intarsia.partition.partition import partition
-from intarsia.target.kind import Performance
 from intarsia_ir.graph.expr import Call, Function, Var, call, constant, get_item
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.pattern import op
@@ -22,6 +17,11 @@ from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.ops.shape import Split
 from intarsia_ir.ops.softmax import Softmax
+from intarsia_ir.partition.annotate import ClaimedMatch, annotate
+from intarsia_ir.partition.cost import CostSource, Prices
+from intarsia_ir.partition.measured import MeasuredSeconds, function_of_calls, signature_of_calls
+from intarsia_ir.partition.partition import partition
+from intarsia_ir.performance import Performance
 from intarsia_ir.regions.support import Support, SupportRow, SupportTable
 from intarsia_runtime.dtype import DType
 
@@ -39,12 +39,12 @@ def relu(arg: Call) -> Call:
     return call(OPERATORS["nn.relu"], arg)
 
 
-def placed(said: Support, inner: Call) -> Placed:
+def claimed(support: Support, inner: Call) -> ClaimedMatch:
     """The match of a product with a ReLU behind it."""
-    table = SupportTable([SupportRow("fused", op("nn.relu", op("matmul")), lambda _: said)])
+    table = SupportTable([SupportRow("fused", op("nn.relu", op("matmul")), lambda _: support)])
     outer = relu(inner)
     main = Function((inner.args[0],), outer)  # type: ignore[arg-type]
-    return annotate(main, [("npu", table)]).placed[outer]
+    return annotate(main, [("npu", table)]).claimed[outer]
 
 
 def test_names_and_weights_do_not_count() -> None:
@@ -102,19 +102,19 @@ def test_tuples_and_open_sizes_do_not_stand_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "source", "seconds"),
+    ("support", "source", "seconds"),
     [
-        (Support.yes(seconds=3e-3), Source.STATED, 3e-3),
-        (Support.yes(flops=2e6), Source.MEASURED, None),
-        (Support.yes(), Source.MEASURED, None),
+        (Support.yes(seconds=3e-3), CostSource.STATED, 3e-3),
+        (Support.yes(flops=2e6), CostSource.MEASURED, None),
+        (Support.yes(), CostSource.MEASURED, None),
     ],
 )
 def test_a_statement_in_seconds_holds_before_what_was_measured(
-    said: Support, source: Source, seconds: float | None
+    support: Support, source: CostSource, seconds: float | None
 ) -> None:
-    match = placed(said, product())
+    match = claimed(support, product())
     signature = signature_of_calls(match.match.calls)
-    prices = Prices(SPEED, {"npu": SPEED}, Measured({("npu", signature): 1e-3}, {}))
+    prices = Prices(SPEED, {"npu": SPEED}, MeasuredSeconds({("npu", signature): 1e-3}, {}))
     border = sum(prices.crossing("npu", size) for size in (64 * 32 * 4, 64 * 16 * 4))
     assert prices.source(match) is source
     whole = prices.claim(match) + (0 if seconds else prices.launch("npu") + border)
@@ -122,19 +122,19 @@ def test_a_statement_in_seconds_holds_before_what_was_measured(
 
 
 def test_without_a_measurement_the_model_holds() -> None:
-    prices = Prices(SPEED, {"npu": SPEED}, Measured({("npu", "other"): 1.0}, {"other": 1.0}))
-    match = placed(Support.yes(), product())
-    assert prices.source(match) is Source.ESTIMATED
-    assert prices.source(placed(Support.yes(flops=1.0), product())) is Source.STATED
+    prices = Prices(SPEED, {"npu": SPEED}, MeasuredSeconds({("npu", "other"): 1.0}, {"other": 1.0}))
+    match = claimed(Support.yes(), product())
+    assert prices.source(match) is CostSource.ESTIMATED
+    assert prices.source(claimed(Support.yes(flops=1.0), product())) is CostSource.STATED
     plain = Prices(SPEED, {"npu": SPEED})
     assert prices.claim(match) == plain.claim(match)
     assert prices.own(product()) == plain.own(product())
 
 
 def test_what_is_faster_than_its_borders_costs_nothing() -> None:
-    match = placed(Support.yes(), product())
+    match = claimed(Support.yes(), product())
     key = "npu", signature_of_calls(match.match.calls)
-    assert Prices(SPEED, {"npu": SPEED}, Measured({key: 1e-9}, {})).claim(match) == 0
+    assert Prices(SPEED, {"npu": SPEED}, MeasuredSeconds({key: 1e-9}, {})).claim(match) == 0
 
 
 def test_a_measurement_decides_and_is_reported() -> None:
@@ -146,7 +146,7 @@ def test_a_measurement_decides_and_is_reported() -> None:
     )
     key = signature_of_calls([inner])
     for seconds, offloaded in ((1e-5, 1), (9.0, 0)):
-        measured = Measured({("npu", key): seconds}, {key: 1e-2})
+        measured = MeasuredSeconds({("npu", key): seconds}, {key: 1e-2})
         found = partition(
             module, [("npu", table)], prices=replace(fast, measured=measured)
         ).placement

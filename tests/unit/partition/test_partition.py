@@ -11,12 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.partition.annotate import annotate
-from intarsia.partition.cost import Plan
-from intarsia.partition.merge import merge
-from intarsia.partition.partition import codegen_refused, partition
-from intarsia.partition.report import bytes_text, check_gates
-from intarsia.partition.rules import parse_place_rule
 from intarsia_ir.graph.expr import (
     Call,
     CallFunction,
@@ -34,6 +28,12 @@ from intarsia_ir.graph.text import print_module
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.graph.walk import calls, post_order
+from intarsia_ir.partition.annotate import annotate
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.partition.merge import merge
+from intarsia_ir.partition.partition import codegen_refused, partition
+from intarsia_ir.partition.report import bytes_text, check_gates
+from intarsia_ir.partition.rules import parse_place_rule
 from intarsia_ir.regions.region import keep_calls
 from intarsia_ir.regions.support import Code, Support, SupportRow, SupportTable
 from intarsia_runtime.dtype import DType

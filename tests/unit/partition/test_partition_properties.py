@@ -10,12 +10,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.partition.cost import Plan
-from intarsia.partition.partition import PartitionResult, partition
 from intarsia_ir.graph.expr import Call, CallFunction, GlobalVar
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.graph.walk import calls, children, post_order
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.partition.partition import PartitionResult, partition
 
 _spec = importlib.util.spec_from_file_location("graphs", Path(__file__).with_name("graphs.py"))
 assert _spec is not None

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from intarsia.partition.cost import Plan
-from intarsia.partition.partition import partition
 from intarsia_ir.graph.expr import Var, constant, get_item
 from intarsia_ir.graph.pattern import ANY, op
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.partition.partition import partition
 from intarsia_ir.regions.program import region_program
 from intarsia_ir.regions.support import SupportRow, SupportTable
 from intarsia_runtime.dtype import DType

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.partition.cost import Plan, Prices
-from intarsia.partition.partition import partition
-from intarsia.target.kind import Performance
 from intarsia_ir.graph.expr import Var
 from intarsia_ir.graph.pattern import ANY, op
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.partition.cost import Plan, Prices
+from intarsia_ir.partition.partition import partition
+from intarsia_ir.performance import Performance
 from intarsia_ir.regions.region import keep_calls, split_region
 from intarsia_ir.regions.support import SupportRow, SupportTable
 from intarsia_runtime.errors import PluginError

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.partition.cost import Plan, Prices, Source
-from intarsia.partition.partition import PartitionResult, partition
-from intarsia.partition.rules import check_kinds, parse_place_rule
-from intarsia.target.kind import Performance, RelativePerformance
 from intarsia_ir.graph.expr import Var, constant
 from intarsia_ir.graph.pattern import ANY, Match, op
 from intarsia_ir.graph.verify import verify
+from intarsia_ir.partition.cost import CostSource, Plan, Prices
+from intarsia_ir.partition.partition import PartitionResult, partition
+from intarsia_ir.partition.rules import check_kinds, parse_place_rule
+from intarsia_ir.performance import Performance, RelativePerformance
 from intarsia_ir.regions.region import keep_calls
 from intarsia_ir.regions.support import Code, Support, SupportRow, SupportTable
 from intarsia_runtime.errors import TargetError, UnsupportedError, UsageError
@@ -132,9 +132,9 @@ def test_greedy_overrules_what_is_only_slower_and_cost_says_so(where: str) -> No
     assert owners(greedy) == {"b": "npu"}
     free = Prices(Performance(), {"npu": Performance()}, silent=frozenset({"npu"}))
     by_cost = partition(chain(), tables, prices=free, ask=ask, fallback="loops")
-    said = next(row for row in by_cost.placement.verdicts if row.node == "b")
-    assert said.code == "slower"
-    assert said.detail.endswith("three times")
+    support = next(row for row in by_cost.placement.verdicts if row.node == "b")
+    assert support.code == "slower"
+    assert support.detail.endswith("three times")
     text = "1 faster on loops (--plan greedy gives 1 to npu)"
     assert str(by_cost.placement) == f"0/3 nodes offloaded: {text}"
     assert by_cost.placement.idle == {
@@ -168,7 +168,7 @@ def test_a_kind_that_states_nothing_is_presumed_to_be_fast() -> None:
     assert owners(made) == {"a": "npu", "b": "npu", "c": "npu"}
     assert made.placement.cost is not None
     assert made.placement.cost.sources == {"presumed": 3, "estimated": 3}
-    assert Source("presumed") is Source.PRESUMED
+    assert CostSource("presumed") is CostSource.PRESUMED
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("inf"), float("nan")])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised clusters become operators on integers, and what they compute stays within a quantum."""
+"""Quantized clusters become operators on integers, and what they compute stays within a quantum."""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ def test_clusters_that_are_left_alone():
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_random_chains_stay_within_a_quantum(data):
-    """Each step requantises, so differences of one quantum may add up along the chain."""
+    """Each step requantizes, so differences of one quantum may add up along the chain."""
     x = given_bytes(1, 4, 4, 4)
     value: Expr = x
     scale, zero, steps = 0.02, 120, data.draw(st.integers(1, 4))

@@ -154,25 +154,25 @@ def test_simplifies(expr: Expr, left: list[str]) -> None:
     assert prepared(expr, params=(param,)) == left
 
 
-def quantised(x: Expr, low: float, high: float, dtype: DType) -> Expr:
+def quantized(x: Expr, low: float, high: float, dtype: DType) -> Expr:
     return node(
         "cast", node("cast", node("clip", x, min=low, max=high), dtype=dtype), dtype=DType.FLOAT32
     )
 
 
-def test_a_round_trip_through_a_quantised_type_is_dropped():
+def test_a_round_trip_through_a_quantized_type_is_dropped():
     shifted = node("add", node("round", V), scalar(127))
-    assert prepared(quantised(shifted, 0.0, 255.0, DType.UINT8), params=(V,)) == [
+    assert prepared(quantized(shifted, 0.0, 255.0, DType.UINT8), params=(V,)) == [
         "round",
         "add",
         "clip",
     ]
     kept = [
-        quantised(node("round", V), -128.0, 127.0, DType.UINT8),
-        quantised(node("round", V), 0.0, 255.0, DType.INT8),
-        quantised(node("add", node("round", V), scalar(0.5)), 0.0, 255.0, DType.UINT8),
-        quantised(node("round", V), 0.5, 2.0, DType.UINT8),
-        quantised(V, 0.0, 255.0, DType.UINT8),
+        quantized(node("round", V), -128.0, 127.0, DType.UINT8),
+        quantized(node("round", V), 0.0, 255.0, DType.INT8),
+        quantized(node("add", node("round", V), scalar(0.5)), 0.0, 255.0, DType.UINT8),
+        quantized(node("round", V), 0.5, 2.0, DType.UINT8),
+        quantized(V, 0.0, 255.0, DType.UINT8),
     ]
     for tree in kept:
         after = PREPARE.run(module(tree, params=(V,)))

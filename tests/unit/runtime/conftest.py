@@ -18,10 +18,10 @@ from intarsia_runtime.artifact.machine import detect_machine
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
     KernelStep,
-    Place,
     RegionStep,
     TensorSpec,
 )
@@ -33,7 +33,7 @@ SHAPE = (2, 3)
 BIAS = np.array([1, 2, 3], np.float32)
 
 
-def _tensor(place: Place, index: int, shape: tuple[int, ...] = SHAPE) -> Argument:
+def _tensor(place: ArgumentSource, index: int, shape: tuple[int, ...] = SHAPE) -> Argument:
     return Argument(place, index, shape, DType.FLOAT32)
 
 
@@ -45,20 +45,28 @@ PLAN = CallPlan(
     workspace_bytes=128,
     steps=(
         KernelStep(
-            "relu", (_tensor(Place.INPUT, 0), _tensor(Place.WORKSPACE, 0)), "nn.relu", ("r",)
+            "relu",
+            (_tensor(ArgumentSource.INPUT, 0), _tensor(ArgumentSource.WORKSPACE, 0)),
+            "nn.relu",
+            ("r",),
         ),
-        RegionStep(0, (_tensor(Place.WORKSPACE, 0), _tensor(Place.WORKSPACE, 64)), "twice", ("d",)),
+        RegionStep(
+            0,
+            (_tensor(ArgumentSource.WORKSPACE, 0), _tensor(ArgumentSource.WORKSPACE, 64)),
+            "twice",
+            ("d",),
+        ),
         KernelStep(
             "add",
             (
-                _tensor(Place.WORKSPACE, 64),
-                _tensor(Place.CONSTANT, 0, (3,)),
-                _tensor(Place.OUTPUT, 0),
+                _tensor(ArgumentSource.WORKSPACE, 64),
+                _tensor(ArgumentSource.CONSTANT, 0, (3,)),
+                _tensor(ArgumentSource.OUTPUT, 0),
             ),
             "add",
             ("a",),
         ),
-        CopyStep(_tensor(Place.INPUT, 0), _tensor(Place.OUTPUT, 1)),
+        CopyStep(_tensor(ArgumentSource.INPUT, 0), _tensor(ArgumentSource.OUTPUT, 1)),
     ),
 )
 

@@ -21,7 +21,7 @@ from intarsia_runtime.errors import ArtifactError, ResourceError, UsageError
 from intarsia_runtime.executors.graph import GraphExecutor
 from intarsia_runtime.library import NativeLibrary
 from intarsia_runtime.load import load
-from intarsia_runtime.program import Program
+from intarsia_runtime.program import LoadedProgram
 from intarsia_runtime.threads import (
     MOST_THREADS,
     available_threads,
@@ -132,7 +132,7 @@ def test_an_artifact_that_cannot_run_in_process(save: Callable[..., Path]) -> No
     main = replace(opened.passport.units[0], loader="c-source", files=())
     passport = replace(opened.passport, units=(main, opened.passport.units[1]))
     with pytest.raises(ArtifactError, match="holds no files for 'c-source'"):
-        Program(replace(opened, passport=passport), 1)
+        LoadedProgram(replace(opened, passport=passport), 1)
 
 
 def test_a_workspace_beyond_all_memory(save: Callable[..., Path], passport: Passport) -> None:

@@ -116,6 +116,10 @@ def test_names_variables_and_substitution():
     assert (N * 2).evaluate({"N": 5}) == 10
     assert exact_quotient(N + 1, N) is None
     assert exact_quotient(N, 0) is None
+    assert exact_quotient(64 * N * M - 384 * M, N * M - 6 * M) == 64
+    assert exact_quotient(N * N - M * M, N - M) == N + M
+    assert exact_quotient(N * N + M * M, N - M) is None
+    assert exact_quotient(3 * N - 3, 2 * N - 2) is None
 
 
 Reference = Callable[[dict[str, int]], int]

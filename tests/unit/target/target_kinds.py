@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from intarsia.target.kind import Role, TargetKind
-from intarsia.target.kinds import KindTable
+from intarsia.target.kind_table import KindTable
 from intarsia.target.options import option
 from intarsia.target.target import Target
 from intarsia_runtime.errors import TargetError

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from intarsia.target.kind import Role, TargetKind
-from intarsia.target.kinds import KindTable
+from intarsia.target.kind_table import KindTable
 from intarsia.target.options import option
 from intarsia.target.read import read_spec
 from intarsia_runtime.errors import IntarsiaError
@@ -144,7 +144,7 @@ VECTORS = (
     Vector("ethos-u,cmsis-nn,c", "ethos-u, cmsis-nn, c"),
     Vector("cmsis-nn,ethos-u -accelerator-config=ethos-u55-128,c",
            "cmsis-nn, ethos-u -accelerator-config=ethos-u55-128, c",
-           difference="TVM's tokeniser reads the value up to ',c' and finds two targets"),
+           difference="TVM's tokenizer reads the value up to ',c' and finds two targets"),
     Vector("cmsis-nn -accelerator_config=ethos-u55-64, llvm",
            "cmsis-nn -accelerator-config=ethos-u55-64, llvm"),
     Vector("llvm -mtriple=a/b:c=d", "llvm -mtriple=a/b:c=d",

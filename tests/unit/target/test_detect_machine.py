@@ -15,7 +15,7 @@ from intarsia.target.detect import (
     machine_facts,
     not_run_by,
 )
-from intarsia.target.hardware import HardwareTable, HardwareTag
+from intarsia_ir.hardware.tags import HardwareTable, HardwareTag
 from intarsia_runtime.errors import ModelError
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from intarsia.target.kind import Role, TargetKind
-from intarsia.target.kinds import KindTable
+from intarsia.target.kind_table import KindTable
 from intarsia.target.options import option
 from intarsia.target.parse import parse_target
 from intarsia_runtime.errors import TargetError

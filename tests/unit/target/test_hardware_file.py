@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.target import hardware_file
-from intarsia.target.hardware import HardwareTag
-from intarsia.target.hardware_file import read_hardware
 from intarsia.target.kind import Memory
+from intarsia_ir.hardware import tag_file as hardware_file
+from intarsia_ir.hardware.tag_file import read_hardware
+from intarsia_ir.hardware.tags import HardwareTag
 from intarsia_runtime.errors import IntarsiaError, ModelError, PluginError
 
 GOOD = """schema = 1

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from intarsia.target.hardware import (
+from intarsia.target.kind import Memory
+from intarsia_ir.hardware.tags import (
     HardwareTable,
     HardwareTag,
     check_circles,
@@ -16,7 +17,6 @@ from intarsia.target.hardware import (
     merge_memory,
     name_key,
 )
-from intarsia.target.kind import Memory
 from intarsia_runtime.errors import DuplicateName, PluginError, TargetError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.target.kinds import KindTable
+from intarsia.target.kind_table import KindTable
 from intarsia.target.parse import parse_target, parse_targets
 from intarsia.target.scan import MAX_LENGTH
 from intarsia_runtime.errors import TargetError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from intarsia.target.kind import Role, TargetKind
-from intarsia.target.kinds import KindTable, Origin, make_target
+from intarsia.target.kind_table import KindTable, Origin, make_target
 from intarsia.target.options import option
 from intarsia.target.parse import parse_target
 from intarsia.target.read import read_spec

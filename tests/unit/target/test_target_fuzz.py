@@ -10,7 +10,7 @@ from collections import Counter
 from contextlib import suppress
 
 from intarsia.driver.config import Executor
-from intarsia.target.kinds import KindTable
+from intarsia.target.kind_table import KindTable
 from intarsia.target.parse import parse_target
 from intarsia.target.target import CompositeTarget
 from intarsia_runtime.errors import UsageError

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from intarsia.target.compose import compose
 from intarsia.target.kind import Role, TargetKind
-from intarsia.target.kinds import KindTable, make_target
+from intarsia.target.kind_table import KindTable, make_target
 from intarsia.target.options import option, option_rows
 from intarsia.target.parse import parse_target
 from intarsia.target.structured import composite_from_json

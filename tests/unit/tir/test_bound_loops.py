@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import IntImm, Load, TirVar, const
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
@@ -18,14 +18,14 @@ from intarsia_ir.tir.stmt import (
     Barrier,
     For,
     ForKind,
-    If,
+    IfStmt,
     Invoke,
     LetStmt,
     Seq,
     Store,
     Thread,
 )
-from intarsia_ir.tir.target_call import Signature, verify_target_calls
+from intarsia_ir.tir.target_call import CodegenSignature, verify_target_calls
 from intarsia_ir.tir.text.print import print_func
 from intarsia_ir.tir.verify import verify_func
 from intarsia_ir.tir.walk import rewrite_stmt, statements, substitute_stmt
@@ -47,7 +47,7 @@ def at(buffer, *indices):
 def reverse(barriers=(True, True), rounds=2):
     """Every block reverses its part of the input through shared memory, ``rounds`` times."""
     source, target = Buffer("x", (2, COUNT), F32), Buffer("out", (2, COUNT), F32)
-    shared = Buffer("shared", (COUNT,), F32, Scope.SHARED)
+    shared = Buffer("shared", (COUNT,), F32, MemoryScope.SHARED)
     block, thread, turn = TirVar("block"), TirVar("thread"), TirVar("turn")
     first = Store(target, (block, thread), at(source, block, thread))
     parts = [
@@ -86,8 +86,8 @@ def test_a_missing_barrier_shows(barriers):
 def test_barriers_in_every_kind_of_statement():
     """A barrier may stand in a branch and under a variable that all threads agree on."""
     target = Buffer("out", (COUNT,), F32)
-    shared = Buffer("shared", (COUNT,), F32, Scope.SHARED)
-    own = Buffer("own", (1,), F32, Scope.REGISTER)
+    shared = Buffer("shared", (COUNT,), F32, MemoryScope.SHARED)
+    own = Buffer("own", (1,), F32, MemoryScope.REGISTER)
     x, y, half = TirVar("x"), TirVar("y"), TirVar("half")
     number = y * (COUNT // 2) + x
     zero = IntImm(0)
@@ -98,9 +98,9 @@ def test_barriers_in_every_kind_of_statement():
             Store(own, (zero,), at(shared, half + zero)),
         )
     )
-    chosen = If(half > 0, inner, Store(shared, (number,), const(3.0, F32)))
-    other = If(half < 0, inner, Seq(()))
-    skipped = If(half < 0, inner)
+    chosen = IfStmt(half > 0, inner, Store(shared, (number,), const(3.0, F32)))
+    other = IfStmt(half < 0, inner, Seq(()))
+    skipped = IfStmt(half < 0, inner)
     end = Store(target, (number,), at(own, zero))
     body = LetStmt(half, IntImm(1), Allocate(own, Seq((chosen, other, skipped, end))))
     body = bound(Thread.THREAD_Y, y, 2, bound(Thread.THREAD_X, x, COUNT // 2, body))
@@ -113,7 +113,7 @@ def test_barriers_in_every_kind_of_statement():
 
 def test_threads_that_disagree_about_a_barrier():
     target, thread = Buffer("out", (COUNT,), F32), TirVar("thread")
-    body = If(thread < 3, Barrier())
+    body = IfStmt(thread < 3, Barrier())
     function = PrimFunc("f", (target,), 1, bound(Thread.THREAD_X, thread, COUNT, body))
     with pytest.raises(VerifyError, match="some threads of a block wait"):
         run(function, np.zeros(COUNT, np.float32))
@@ -168,7 +168,7 @@ def test_a_vector_loop_around_a_barrier_stays_a_loop():
         ),
         (
             lambda v: bound(
-                Thread.THREAD_X, v, 4, Allocate(Buffer("s", (4,), F32, Scope.SHARED), Seq(()))
+                Thread.THREAD_X, v, 4, Allocate(Buffer("s", (4,), F32, MemoryScope.SHARED), Seq(()))
             ),
             "'s' is shared, and allocated by a single thread",
         ),
@@ -201,7 +201,7 @@ def invoking(**changes):
 
 
 def find(name):
-    return Signature(3) if name == "npu.move" else None
+    return CodegenSignature(3) if name == "npu.move" else None
 
 
 def test_procedures_print_verify_and_are_rewritten():
@@ -249,7 +249,7 @@ def test_a_thread_may_call_a_procedure_between_barriers():
 
 
 def test_registers_whose_address_a_procedure_takes_stay_whole():
-    sums, target = Buffer("sums", (2, 4), F32, Scope.REGISTER), Buffer("out", (8,), F32)
+    sums, target = Buffer("sums", (2, 4), F32, MemoryScope.REGISTER), Buffer("out", (8,), F32)
     lane = TirVar("lane")
     store = Store(sums, (IntImm(1), lane), const(1.0, F32))
     call = Invoke("npu", "npu.move", (at(sums, IntImm(0), IntImm(0)),))

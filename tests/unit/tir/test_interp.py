@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     BinaryOp,
     Broadcast,
@@ -25,7 +25,7 @@ from intarsia_ir.tir.expr import (
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import evaluate, run
 from intarsia_ir.tir.intrinsic import Intrinsic
-from intarsia_ir.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
+from intarsia_ir.tir.stmt import Allocate, For, ForKind, IfStmt, LetStmt, Seq, Store
 from intarsia_ir.tir.tensor import (
     ArgReduction,
     Tensor,
@@ -158,7 +158,7 @@ def test_long_sums_and_shared_nodes():
 def vector_sum() -> PrimFunc:
     """Sum eight numbers with four lanes."""
     x, y = Buffer("x", (8,), F32), Buffer("y", (), F32)
-    lanes = Buffer("lanes", (4,), F32, Scope.REGISTER)
+    lanes = Buffer("lanes", (4,), F32, MemoryScope.REGISTER)
     i, zero = TirVar("i"), Ramp(const(0, DType.INT64), 1, 4)
     partial = Load(lanes, (zero,), F32, 4) + Load(x, (Ramp(i * 4, 1, 4),), F32, 4)
     total = ReduceLanes(BinaryOp.ADD, Load(lanes, (zero,), F32, 4), F32)
@@ -181,7 +181,7 @@ def test_runs_vector_statements():
 def test_runs_branches_and_lets():
     y = Buffer("y", (4,), DType.INT64)
     i, twice = TirVar("i"), TirVar("twice")
-    branch = If(i < 2, Store(y, (i,), twice), Store(y, (i,), twice + 100))
+    branch = IfStmt(i < 2, Store(y, (i,), twice), Store(y, (i,), twice + 100))
     loop = For(i, const(4, DType.INT64), ForKind.SERIAL, LetStmt(twice, i * 2, branch))
     result = np.zeros(4, np.int64)
     run(PrimFunc("f", (y,), 1, loop), result)

@@ -11,14 +11,14 @@ from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import Broadcast, Load, PrimExpr, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import Store
-from intarsia_ir.tir.target_call import Signature, call_target_intrinsic, verify_target_calls
+from intarsia_ir.tir.target_call import CodegenSignature, call_target_intrinsic, verify_target_calls
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import IntarsiaError, UnsupportedError, VerifyError
 
 F32 = frozenset({DType.FLOAT32})
 FUNCTIONS = {
-    "g.fma": Signature(3, F32),
-    "g.bits": Signature(1, F32, frozenset({DType.INT32})),
+    "g.fma": CodegenSignature(3, F32),
+    "g.bits": CodegenSignature(1, F32, frozenset({DType.INT32})),
 }
 X = Buffer("x", (1,), DType.FLOAT32)
 N = Buffer("n", (1,), DType.INT32)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     INDEX,
     Binary,
     BinaryOp,
     Broadcast,
-    Cast,
+    CastExpr,
     FloatImm,
     IfThenElse,
     IntImm,
@@ -23,7 +23,7 @@ from intarsia_ir.tir.expr import (
     TirVar,
 )
 from intarsia_ir.tir.func import PrimFunc
-from intarsia_ir.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
+from intarsia_ir.tir.stmt import Allocate, For, ForKind, IfStmt, LetStmt, Seq, Store
 from intarsia_ir.tir.tensor import placeholder
 from intarsia_ir.tir.verify import verify_func
 from intarsia_runtime.dtype import DType
@@ -31,7 +31,7 @@ from intarsia_runtime.errors import VerifyError
 
 F32, BOOL = DType.FLOAT32, DType.BOOL
 X, Y = Buffer("x", (8,), F32), Buffer("y", (8,), F32)
-T = Buffer("t", (4,), F32, Scope.STACK)
+T = Buffer("t", (4,), F32, MemoryScope.STACK)
 ROW, N = TirVar("i"), IntImm
 ZERO = FloatImm(0.0)
 WIDE = Ramp(N(0), 1, 4)
@@ -64,13 +64,13 @@ BROKEN = [
     (Store(T, (N(0),), ZERO), "'t' is accessed outside its scope"),
     (Allocate(Buffer("g", (1,), F32), Seq(())), "'g' allocates global memory"),
     (Allocate(T, Allocate(T, Seq(()))), "'t' is allocated twice"),
-    (If(ZERO, store(ZERO)), "a condition is not a scalar bool"),
+    (IfStmt(ZERO, store(ZERO)), "a condition is not a scalar bool"),
     (LetStmt(ROW, ZERO, Seq(())), "'i' stands for a value of another type"),
     (store(Binary(BinaryOp.ADD, ZERO, N(0), F32, 1)), r"operands of '\+' are float32, int64"),
     (store(Binary(BinaryOp.ADD, ZERO, FloatImm(0.0, F32, 4), F32, 1)), r"lanes of '\+' differ"),
     (store(Select(ZERO, ZERO, ZERO, F32, 1)), "the sides of a choice differ in type"),
     (store(IfThenElse(N(1, BOOL), ZERO, ZERO, F32, 4)), "lanes of a choice differ"),
-    (store(Cast(ZERO, F32, 4)), "lanes of an operand and its result differ"),
+    (store(CastExpr(ZERO, F32, 4)), "lanes of an operand and its result differ"),
     (store(Load(X, (WIDE,), F32, 1)), "a load of 'x' has another type or width"),
     (store(Load(X, (Broadcast(N(0), 4, INDEX),), F32, 4)), "index 0 of 'x' is a vector"),
     (store(Read(placeholder("z", (), F32), (), F32)), "the tensor 'z' was never lowered"),
@@ -108,7 +108,7 @@ def test_accepts_what_is_right():
     body = Seq(
         (
             Allocate(T, Seq((Store(T, (WIDE,), vector), store(Load(T, (N(3),), F32, 1), ROW)))),
-            If(ROW < 1, store(ZERO, ROW), store(Load(X, (ROW,), F32, 1), ROW)),
+            IfStmt(ROW < 1, store(ZERO, ROW), store(Load(X, (ROW,), F32, 1), ROW)),
         )
     )
     verify_func(PrimFunc("f", (X, Y), 1, loop(body, N(2))))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     Binary,
     BinaryOp,
@@ -26,7 +26,7 @@ from intarsia_ir.tir.expr import (
 )
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.intrinsic import Intrinsic
-from intarsia_ir.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
+from intarsia_ir.tir.stmt import Allocate, For, ForKind, IfStmt, LetStmt, Seq, Store
 from intarsia_ir.tir.tensor import ArgReduction, compute, max_over, placeholder, reduce_axis
 from intarsia_ir.tir.text.print import print_expr, print_func, print_tensor
 from intarsia_ir.tir.walk import (
@@ -102,9 +102,11 @@ def test_rewrites_bottom_up():
 
 def kernel() -> PrimFunc:
     """One of every statement."""
-    t, n = Buffer("t", (2,), F32, Scope.STACK), TirVar("i")
-    branch = If(ROW < 4, Store(t, (IntImm(0),), AT), Seq((Store(t, (IntImm(1),), FloatImm(0.5)),)))
-    plain = If(equal(ROW, 0), Seq(()))
+    t, n = Buffer("t", (2,), F32, MemoryScope.STACK), TirVar("i")
+    branch = IfStmt(
+        ROW < 4, Store(t, (IntImm(0),), AT), Seq((Store(t, (IntImm(1),), FloatImm(0.5)),))
+    )
+    plain = IfStmt(equal(ROW, 0), Seq(()))
     let = LetStmt(n, ROW * 2, Store(X, (n, IntImm(0)), Load(t, (IntImm(0),), F32, 1)))
     inner = For(J, IntImm(8), ForKind.UNROLLED, Seq((branch, plain, let)))
     y = Buffer("s", (1,), DType.BOOL)

@@ -52,7 +52,7 @@ def run() -> int:
     if termination is not None and code != _RESOURCE:
         termination.pass_on()
     if note is not None:
-        note.finish()
+        note.complete()
     gc.freeze()  # the process ends: searching all its objects once more takes 0.1 s
     _leave_threads(code)
     return code

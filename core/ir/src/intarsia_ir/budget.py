@@ -27,6 +27,8 @@ from intarsia_runtime.errors import ResourceError, UsageError
 
 HOST_SECONDS = 300.0
 """Seconds that the host's own part of a build may take unless the user says otherwise."""
+MAX_TENSOR_BYTES = 1 << 35
+"""Bytes of one tensor; larger ones are mistakes or attacks."""
 KERNEL_SECONDS = 600.0
 """Seconds that code generation of the kernels may take, likewise: large models take tens."""
 FOLD_SECONDS = 10.0

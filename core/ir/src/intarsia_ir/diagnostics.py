@@ -45,7 +45,7 @@ class Diagnostic(Struct, frozen=True):
 
 
 class Remark(Struct, frozen=True):
-    """A decision that a stage took and a user may want to see (LLVM's optimisation remarks).
+    """A decision that a stage took and a user may want to see (LLVM's optimization remarks).
 
     Attributes:
         stage: The pass or stage that decided.

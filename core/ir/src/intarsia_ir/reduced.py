@@ -26,10 +26,10 @@ class ReducedConvolution:
     results: int
 
     def suits(self, node: Call) -> bool:
-        """Whether a call is such a convolution.
+        """Whether a call is such a convolution; one of open sizes is not: backends do it directly.
 
         Args:
-            node: A call of any operator; its shapes are static.
+            node: A call of any operator.
         """
         from .graph.expr import tensor_type  # a kind states this, and must load no operator
         from .ops.nn import Conv
@@ -38,7 +38,7 @@ class ReducedConvolution:
         rank = len(self.kernel) + 2
         if not isinstance(attrs, Conv.Attrs) or node.op is not Conv:
             return False
-        if tensor_type(node).rank != rank:
+        if tensor_type(node).rank != rank or not tensor_type(node).is_static:
             return False
         outputs, inner, *kernel = tensor_type(node.args[1]).static_shape
         _, _, *results = tensor_type(node).static_shape

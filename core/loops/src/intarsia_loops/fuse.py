@@ -8,12 +8,13 @@ groups never form cycles and need no search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from intarsia_ir.graph.control import control_of
 from intarsia_ir.graph.expr import (
     Call,
     CallFunction,
@@ -25,13 +26,14 @@ from intarsia_ir.graph.expr import (
     tensor_type,
 )
 from intarsia_ir.graph.op import OpKind
+from intarsia_ir.graph.size_scopes import defined_size
 from intarsia_ir.graph.types import Shape, TensorType
 from intarsia_ir.graph.walk import post_order
 from intarsia_ir.ops.shape import Concatenate, Split
 from intarsia_ir.tir.module import FusedGroup
 
 from .cost import is_cheap, reads_once
-from .values import Value, is_view, results_of, value_of
+from .values import NodeResult, is_view, results_of, value_of
 
 MAX_CALLS = 12
 """Most calls in one group without a heavy operator; more would make slow expressions."""
@@ -47,20 +49,48 @@ class KernelCall(Struct, frozen=True, eq=False):
     """A group and the values it is called with, one for each parameter of its function."""
 
     group: FusedGroup
-    args: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    args: tuple[NodeResult, ...]
+    outputs: tuple[NodeResult, ...]
 
 
 class RegionCall(Struct, frozen=True, eq=False):
     """A call of an outlined function."""
 
     name: str
-    args: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    args: tuple[NodeResult, ...]
+    outputs: tuple[NodeResult, ...]
+
+
+class SizesRead(Struct, frozen=True, eq=False):
+    """Size variables that are read, by name, from tensors that kernels before have written."""
+
+    sizes: Mapping[str, NodeResult]
+
+    @property
+    def args(self) -> tuple[NodeResult, ...]:
+        """What is read."""
+        return tuple(self.sizes.values())
+
+    @property
+    def outputs(self) -> tuple[NodeResult, ...]:
+        """No tensor is made."""
+        return ()
+
+
+class ControlCall(Struct, frozen=True, eq=False):
+    """A call of control flow, which carries out functions of the module."""
+
+    call: Call
+    args: tuple[NodeResult, ...]
+    outputs: tuple[NodeResult, ...]
+
+
+Item: TypeAlias = KernelCall | RegionCall | ControlCall | SizesRead
+"""What runs at one time."""
 
 
 class Fusion(Struct, frozen=True, eq=False):
-    """A function as kernels and region calls in the order they run.
+    """A function as kernels, region calls and control flow in the order they run.
 
     Attributes:
         items: What runs.
@@ -68,9 +98,9 @@ class Fusion(Struct, frozen=True, eq=False):
         outputs: The function's results.
     """
 
-    items: tuple[KernelCall | RegionCall, ...]
-    views: Mapping[Value, Value]
-    outputs: tuple[Value, ...]
+    items: tuple[Item, ...]
+    views: Mapping[NodeResult, NodeResult]
+    outputs: tuple[NodeResult, ...]
 
 
 class _Group(Struct, eq=False):
@@ -78,7 +108,7 @@ class _Group(Struct, eq=False):
     heavy: Call | None = None
 
 
-_Item: TypeAlias = "_Group | CallFunction"
+_Item: TypeAlias = "_Group | CallFunction | ControlCall | SizesRead"
 
 
 def fuse(function: Function) -> Fusion:
@@ -88,22 +118,42 @@ def fuse(function: Function) -> Fusion:
     calls, and those that feed a reduction. Nothing is computed twice.
 
     Raises:
-        UnsupportedError: The function has control flow.
+        UnsupportedError: The function has an ``If`` or ``Let``, which passes turn into others.
     """
     outputs = tuple(value_of(output) for output in function.outputs)
     fuser = _Fuser(_count_readers(function))
     for node in post_order(*function.outputs):
-        if isinstance(node, Call):
+        if control_of(node) is not None and isinstance(node, Call):
+            args = tuple(value_of(arg) for arg in node.args)
+            fuser.items[node] = ControlCall(node, args, results_of(node))
+        elif isinstance(node, Call):
             fuser.add_call(node)
         elif isinstance(node, CallFunction):
             fuser.items[node] = node
         elif not isinstance(node, Tuple):
             value_of(node)
-    items = tuple(
-        _region_call(item) if isinstance(item, CallFunction) else _kernel_call(item)
-        for item in fuser.items.values()
-    )
-    return Fusion(items, fuser.views, outputs)
+    return Fusion(_joined(map(_call_of, fuser.items.values())), fuser.views, outputs)
+
+
+def _joined(items: Iterable[Item]) -> tuple[Item, ...]:
+    """Read sizes that follow one another at once."""
+    found: list[Item] = []
+    for item in items:
+        if isinstance(item, SizesRead) and found and isinstance(found[-1], SizesRead):
+            found[-1] = SizesRead({**found[-1].sizes, **item.sizes})
+        else:
+            found.append(item)
+    return tuple(found)
+
+
+def _call_of(item: _Item) -> Item:
+    match item:
+        case CallFunction():
+            return _region_call(item)
+        case ControlCall() | SizesRead():
+            return item
+        case _:
+            return _kernel_call(item)
 
 
 def _count_readers(function: Function) -> dict[Expr, int]:
@@ -122,12 +172,15 @@ def _count_readers(function: Function) -> dict[Expr, int]:
 class _Fuser(Struct):
     readers: dict[Expr, int]
     items: dict[Expr, _Item] = field(default_factory=dict[Expr, _Item])  # by last call, in order
-    views: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    views: dict[NodeResult, NodeResult] = field(default_factory=dict[NodeResult, NodeResult])
 
     def add_call(self, call: Call) -> None:
         """Start a group with ``call``, taking in the groups of operands that allow it."""
         if is_view(call):
-            self.views[Value(call)] = value_of(call.args[0])
+            self.views[NodeResult(call)] = value_of(call.args[0])
+            name = defined_size(call)
+            if name is not None:
+                self.items[call] = SizesRead({name: value_of(call.args[0])})
             return
         group = _Group([], None if call.op.kind in _LIGHT else call)
         for producer in self._mergeable(call):
@@ -192,7 +245,7 @@ def _kernel_call(group: _Group) -> KernelCall:
     """Outline a group as a function of what it reads from outside."""
     if group.calls[-1].op.loops is not None:
         return _written_call(group.calls[-1])
-    params: dict[Value, Var] = {}
+    params: dict[NodeResult, Var] = {}
     inside: dict[Expr, Expr] = {}
 
     def argument(arg: Expr) -> Expr:

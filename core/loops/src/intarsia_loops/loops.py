@@ -8,7 +8,7 @@ from math import prod
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import IntImm, PrimExpr, Read, TirVar
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import Allocate, Seq, Stmt
@@ -31,7 +31,7 @@ PARALLEL_WORK = 65_536
 """Operations below which a kernel runs on one thread."""
 
 
-class _Memory(Struct):
+class _KernelMemory(Struct):
     """Where each tensor of a kernel lives, and how many leading indices its buffer leaves out.
 
     ``overlap`` is that of :func:`default_loops`.
@@ -55,7 +55,7 @@ def default_loops(name: str, stages: Stages, *, overlap: bool = False) -> PrimFu
             the one before, which pays where a vector costs as much as one element.
     """
     stages = collapse(stages)
-    memory = _Memory({}, {}, overlap)
+    memory = _KernelMemory({}, {}, overlap)
     params = [_global(tensor, f"p{n}") for n, tensor in enumerate(stages.inputs)]
     memory.buffers.update(zip(stages.inputs, params, strict=True))
     outputs = [_global(tensor, f"out{n}") for n, tensor in enumerate(stages.outputs)]
@@ -121,11 +121,11 @@ def _own_row(node: Read, axes: list[TirVar]) -> int:
 
 
 def _by_rows(
-    stages: Stages, inner: list[Tensor], rows: int, memory: _Memory, *, parallel: bool
+    stages: Stages, inner: list[Tensor], rows: int, memory: _KernelMemory, *, parallel: bool
 ) -> Stmt:
     for number, tensor in enumerate(inner):
         memory.buffers[tensor] = Buffer(
-            f"row{number}", tensor.shape[rows:], tensor.dtype, Scope.STACK
+            f"row{number}", tensor.shape[rows:], tensor.dtype, MemoryScope.STACK
         )
         memory.dropped[tensor] = rows
     extents = stages.stages[-1].shape[:rows]
@@ -136,7 +136,9 @@ def _by_rows(
     return parallel_loops(row, extents, body, parallel=parallel)
 
 
-def _nest(stage: Tensor, row: tuple[PrimExpr, ...], memory: _Memory, *, parallel: bool) -> Stmt:
+def _nest(
+    stage: Tensor, row: tuple[PrimExpr, ...], memory: _KernelMemory, *, parallel: bool
+) -> Stmt:
     """Return the loops of one stage below fixed leading indices."""
     place = {axis.var: at for axis, at in zip(stage.axes, row, strict=False)}
     body = stage.body

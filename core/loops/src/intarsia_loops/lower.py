@@ -9,10 +9,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, tensor_type
+from intarsia_ir.graph.size_scopes import defined_sizes
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.graph.walk import calls, post_order
 from intarsia_ir.tir.func import PrimFunc
@@ -32,8 +33,9 @@ from intarsia_runtime.errors import PluginError, UnsupportedError
 
 from .call_plan import check_kernel, plan_calls
 from .dispatch import dispatch
-from .fuse import KernelCall, fuse
+from .fuse import Fusion, KernelCall, fuse
 from .loops import default_loops
+from .step_planner import Callees, FusedFunction
 from .tensors import Stages, stages_of
 from .typical import is_open, typical
 
@@ -93,6 +95,7 @@ def lower(
     name: str = "main",
     alignment: int = ALIGNMENT,
     tuned: Tuned | None = None,
+    functions: Mapping[str, Function] = MappingProxyType({}),
 ) -> Lowered:
     """Fuse, schedule and plan a function.
 
@@ -114,33 +117,61 @@ def lower(
         name: Name of the unit.
         alignment: Of offsets in the workspace, in bytes.
         tuned: Measured choices; rules decide if ``None``.
+        functions: What control flow carries out, by name.
 
     Raises:
-        UnsupportedError: Control flow, a symbolic shape, or an operator without a compute rule.
+        UnsupportedError: A symbolic shape, or an operator without a compute rule.
         PluginError: A schedule returned a kernel whose parameters do not fit its group.
         VerifyError: ``bound_stack`` leaves more on the stack than it may.
     """
-    backend = _Backend(target, schedules, loops, bound_stack, on_device, _is_sized(main))
-    fusion = fuse(main)
-    kernel_by_structure: dict[object, PrimFunc] = {}
-    names: dict[str, int] = {}
-    kernels: dict[KernelCall, PrimFunc] = {}
-    chosen: dict[str, ChosenKernel] = {}
-    for item in fusion.items:
-        if not isinstance(item, KernelCall):
-            continue
-        budget().check()
-        check_kernel(item.group.label, len(item.args) + len(item.outputs))  # before minutes of work
-        key = _structure(item.group)
-        if key not in kernel_by_structure:
-            group = _renamed(item.group, names)
-            with _placed(group):
-                kernel = _chosen_kernel(group, target, tuned, chosen) or _kernel(group, backend)
-                kernel_by_structure[key] = _bounded(kernel, backend)
-        kernels[item] = kernel_by_structure[key]
-    plan, constants = plan_calls(main, fusion, kernels, regions, alignment=alignment)
-    module = TensorModule(tuple(kernel_by_structure.values()), plan, name)
-    return Lowered(module, constants, MappingProxyType(chosen))
+    backend = _Backend(
+        target, schedules, loops, bound_stack, on_device, _is_sized(main, *functions.values())
+    )
+    fused = {key: FusedFunction(one, fuse(one)) for key, one in functions.items()}
+    entry = FusedFunction(main, fuse(main))
+    work = _Kernels(backend, tuned)
+    for one in (entry, *fused.values()):
+        work.add(one.fusion)
+    callees = Callees(work.by_call, {region.name: region for region in regions}, fused)
+    plan, constants = plan_calls(entry, callees, alignment=alignment)
+    module = TensorModule(tuple(work.by_structure.values()), plan, name)
+    return Lowered(module, constants, MappingProxyType(work.chosen))
+
+
+class _Kernels(Struct):
+    """The kernels of a module, one for all groups that compute the same.
+
+    Attributes:
+        backend: What schedules them.
+        tuned: Measured choices.
+        by_structure: The kernels.
+        by_call: Kernel of each call.
+        chosen: What records said of kernels, by their names.
+    """
+
+    backend: _Backend
+    tuned: Tuned | None
+    by_structure: dict[object, PrimFunc] = field(default_factory=dict[object, PrimFunc])
+    by_call: dict[KernelCall, PrimFunc] = field(default_factory=dict[KernelCall, PrimFunc])
+    chosen: dict[str, ChosenKernel] = field(default_factory=dict[str, ChosenKernel])
+    names: dict[str, int] = field(default_factory=dict[str, int])
+
+    def add(self, fusion: Fusion) -> None:
+        """Schedule the kernels of a function."""
+        for item in fusion.items:
+            if not isinstance(item, KernelCall):
+                continue
+            budget().check()
+            # Before minutes of work.
+            check_kernel(item.group.label, len(item.args) + len(item.outputs))
+            key = _structure(item.group)
+            if key not in self.by_structure:
+                group = _renamed(item.group, self.names)
+                with _placed(group):
+                    kernel = _chosen_kernel(group, self.backend.target, self.tuned, self.chosen)
+                    kernel = kernel or _kernel(group, self.backend)
+                    self.by_structure[key] = _bounded(kernel, self.backend)
+            self.by_call[item] = self.by_structure[key]
 
 
 @contextmanager
@@ -155,9 +186,11 @@ def _placed(group: FusedGroup) -> Generator[None]:
         raise
 
 
-def _is_sized(function: Function) -> bool:
-    """Whether all sizes of the inputs are numbers."""
-    return not any(is_open(tensor_type(param)) for param in function.params)
+def _is_sized(main: Function, *inner: Function) -> bool:
+    """Whether all sizes are numbers: those of the inputs, and there are no others."""
+    if any(is_open(tensor_type(param)) for param in main.params):
+        return False
+    return not any(defined_sizes(call) for one in (main, *inner) for call in calls(one))
 
 
 def _renamed(group: FusedGroup, names: dict[str, int]) -> FusedGroup:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     INDEX,
     BinaryOp,
@@ -33,7 +33,7 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim, Size
 
 from .ranges import Range, split_ranges
-from .row_reductions import Row, power_of_two, reduce_along, serial_loops
+from .row_reductions import RowResult, power_of_two, reduce_along, serial_loops
 from .typical import typical
 from .vectorizable import at_step, is_linear, shared_step, vectorizes
 
@@ -173,7 +173,7 @@ class Nest(Struct, frozen=True):
             )
             for rest in range(step)
         ]
-        return For(at, IntImm(axis.extent // step), ForKind.SERIAL, Seq(tuple(stores)))
+        return For(at, index(axis.extent // step), ForKind.SERIAL, Seq(tuple(stores)))
 
     def _blocks(self, axis: Axis, store: Emit, abreast: int) -> Stmt:
         """Split a single long axis among threads."""
@@ -222,7 +222,7 @@ class Nest(Struct, frozen=True):
         return parallel_loops([a.var for a in axes], extents, body, parallel=self.parallel)
 
     def _reduce_scalar(self, body: Reduction, value: PrimExpr, init: PrimExpr) -> Stmt:
-        total = Buffer("total", (1,), value.dtype, Scope.REGISTER)
+        total = Buffer("total", (1,), value.dtype, MemoryScope.REGISTER)
         at = (IntImm(0),)
         current = Load(total, at, value.dtype, 1)
         step = Store(total, at, binary(body.combine, current, value))
@@ -231,14 +231,14 @@ class Nest(Struct, frozen=True):
         return Allocate(total, Seq((Store(total, at, init), loop, done)))
 
     def _reduce_along(self, body: Reduction, value: PrimExpr, init: PrimExpr) -> Stmt:
-        row = Row(self.buffer, self._indices(None), self.lanes, self.overlap)
+        row = RowResult(self.buffer, self._indices(None), self.lanes, self.overlap)
         return reduce_along(body, value, init, row)
 
     def _reduce_across(self, body: Reduction, value: PrimExpr, init: PrimExpr, last: Axis) -> Stmt:
         """Reduce a vector of neighbouring results at once."""
 
         def piece(start: PrimExpr, lanes: int) -> Stmt:
-            total = Buffer("total", (lanes,), value.dtype, Scope.REGISTER)
+            total = Buffer("total", (lanes,), value.dtype, MemoryScope.REGISTER)
 
             def vector(emit: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
                 if lanes == 1:
@@ -270,8 +270,8 @@ class Nest(Struct, frozen=True):
     def arg_reduction(self, body: ArgReduction, load: LoadRule) -> Stmt:
         """Store the index of the extreme at every place."""
         value = load(body.value)
-        best = Buffer("best", (1,), value.dtype, Scope.REGISTER)
-        found = Buffer("found", (1,), INDEX, Scope.REGISTER)
+        best = Buffer("best", (1,), value.dtype, MemoryScope.REGISTER)
+        found = Buffer("found", (1,), INDEX, MemoryScope.REGISTER)
         at = (IntImm(0),)
         current = Load(best, at, value.dtype, 1)
         item, better = TirVar("item", value.dtype), TirVar("better", DType.BOOL)

@@ -8,13 +8,22 @@ are, and where they begin, the run computes from the sizes of its inputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Function, tensor_type
-from intarsia_runtime.artifact.plan import KernelStep, OpenSizes, SizeSource, Step
-from intarsia_runtime.artifact.plan_json import step_arguments
-from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.artifact.plan import (
+    KernelStep,
+    LoopStep,
+    OpenSizes,
+    RegionStep,
+    SizeSource,
+    Step,
+)
+from intarsia_runtime.artifact.plan_walk import all_arguments, all_steps
+from intarsia_runtime.errors import UnsupportedError, VerifyError
 from intarsia_runtime.size import Dim, Size, maximum
 
 from .plan_memory import LiveRange
@@ -29,15 +38,28 @@ class OpenPlan(Struct, frozen=True):
 
 
 def open_sizes(
-    function: Function, live_ranges: Sequence[LiveRange], steps: Sequence[Step]
+    function: Function,
+    live_ranges: Sequence[LiveRange],
+    steps: Sequence[Step],
+    stages: Sequence[tuple[str, ...]] = (),
 ) -> OpenPlan | None:
     """Return what a plan says of sizes that only the run knows; ``None`` if all are numbers.
 
+    Args:
+        function: What is planned.
+        live_ranges: Of the temporaries.
+        steps: The plan's.
+        stages: Names of the size variables that each stage reads.
+
     Raises:
-        UnsupportedError: A size variable is no size of an input.
+        UnsupportedError: A size variable is no size of an input, and no step computes it.
+        VerifyError: Two things have one name.
     """
     shapes = [tensor_type(node).shape for node in (*function.params, *function.outputs)]
-    shapes += [argument.shape for step in steps for argument in step_arguments(step)]
+    shapes += [argument.shape for argument in all_arguments(steps)]
+    shapes += [
+        (step.most,) for step in all_steps(steps) if isinstance(step, LoopStep) and step.most
+    ]
     names = {
         name
         for shape in shapes
@@ -45,18 +67,22 @@ def open_sizes(
         if isinstance(size, Dim)
         for name in size.variables()
     }
-    for step in steps:
-        names.update(step.sizes if isinstance(step, KernelStep) else ())
-    if not names:
+    for step in all_steps(steps):
+        names.update(step.sizes if isinstance(step, KernelStep | RegionStep) else ())
+    if not names and not stages:
         return None
     sources = _sources(function)
-    for name in sorted(names - sources.keys()):
+    computed = list(chain.from_iterable(stages))
+    if len({*computed, *sources}) < len(computed) + len(sources):
+        raise VerifyError(f"a size is defined twice: {', '.join((*sources, *computed))}")
+    for name in sorted(names - {*sources, *computed}):
         raise UnsupportedError(
             f"the size '{name}' is that of no input",
             hint="give every input a shape, e.g. --shape input:1,3,224,224",
         )
-    slots, numbers = _slots(live_ranges)
-    return OpenPlan(OpenSizes(tuple(sources.values()), (), slots), numbers)
+    sizes = OpenSizes(tuple(sources.values()), (), (), tuple(stages))
+    slots, numbers = _slots(live_ranges, sizes)
+    return OpenPlan(replace(sizes, slots=slots), numbers)
 
 
 def _sources(function: Function) -> dict[str, SizeSource]:
@@ -69,27 +95,34 @@ def _sources(function: Function) -> dict[str, SizeSource]:
     return found
 
 
-def _slots(live_ranges: Sequence[LiveRange]) -> tuple[tuple[Size, ...], tuple[int, ...]]:
+def _slots(
+    live_ranges: Sequence[LiveRange], known: OpenSizes
+) -> tuple[tuple[Size, ...], tuple[int, ...]]:
     """Give each temporary a slot, the largest first, where nobody else lives meanwhile.
 
-    Of the free slots it takes the one whose size is closest to its own.
+    Of the free slots it takes the one whose size is closest to its own. Those in one slot have
+    sizes of one stage: memory of a stage is there when its sizes are known.
     """
     order = sorted(range(len(live_ranges)), key=lambda n: (-typical(live_ranges[n].bytes), n))
     sizes: list[Size] = []
     users: list[list[LiveRange]] = []
     numbers = [0] * len(live_ranges)
+    stages = [known.stage(life.bytes) for life in live_ranges]
+    slot_stages: list[int] = []
     for number in order:
         life = live_ranges[number]
         free = [
             slot
             for slot, others in enumerate(users)
-            if not any(life.overlaps(other) for other in others)
+            if slot_stages[slot] == stages[number]
+            and not any(life.overlaps(other) for other in others)
         ]
         wanted = typical(life.bytes)
         slot = min(free, key=lambda n: typical(sizes[n]) - wanted, default=len(sizes))
         if slot == len(sizes):
             sizes.append(life.bytes)
             users.append([])
+            slot_stages.append(stages[number])
         else:
             sizes[slot] = maximum(sizes[slot], life.bytes)
         users[slot].append(life)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     BinaryOp,
     Broadcast,
@@ -59,7 +59,7 @@ def power_of_two(number: int) -> int:
     return 1 << (max(number, 1).bit_length() - 1)
 
 
-class Row(Struct, frozen=True):
+class RowResult(Struct, frozen=True):
     """Where a reduction's result goes, and how vectors reach it.
 
     Attributes:
@@ -75,7 +75,7 @@ class Row(Struct, frozen=True):
     overlap: bool
 
 
-class _Vector(Struct, frozen=True):
+class _PartialResults(Struct, frozen=True):
     """A register of partial results.
 
     Attributes:
@@ -112,11 +112,11 @@ class _Vector(Struct, frozen=True):
         return ReduceLanes(self.combine, vector, dtype)
 
 
-def _vector(name: str, lanes: int, value: PrimExpr, combine: BinaryOp) -> _Vector:
-    return _Vector(Buffer(name, (lanes,), value.dtype, Scope.REGISTER), combine)
+def _vector(name: str, lanes: int, value: PrimExpr, combine: BinaryOp) -> _PartialResults:
+    return _PartialResults(Buffer(name, (lanes,), value.dtype, MemoryScope.REGISTER), combine)
 
 
-def reduce_along(body: Reduction, value: PrimExpr, init: PrimExpr, row: Row) -> Stmt:
+def reduce_along(body: Reduction, value: PrimExpr, init: PrimExpr, row: RowResult) -> Stmt:
     """Reduce with a vector of partial results along the innermost reduction axis.
 
     Args:
@@ -142,7 +142,7 @@ def reduce_along(body: Reduction, value: PrimExpr, init: PrimExpr, row: Row) -> 
         done = Store(row.buffer, row.indices, result)
         filled = Seq((partial.begin(), edge.begin(), loops, done))
         return Allocate(partial.register, Allocate(edge.register, filled))
-    register = Buffer("total", (1,), value.dtype, Scope.REGISTER)
+    register = Buffer("total", (1,), value.dtype, MemoryScope.REGISTER)
     at = (IntImm(0),)
     scalar = Load(register, at, value.dtype, 1)
     parts: list[Stmt] = [
@@ -159,7 +159,7 @@ def reduce_along(body: Reduction, value: PrimExpr, init: PrimExpr, row: Row) -> 
     return Allocate(partial.register, Allocate(register, Seq(tuple(parts))))
 
 
-def _edge(edge: _Vector, inner: Axis, value: PrimExpr, rest: int) -> list[Stmt]:
+def _edge(edge: _PartialResults, inner: Axis, value: PrimExpr, rest: int) -> list[Stmt]:
     """Return what combines the last ``rest`` elements: vectors, the last one of the row's end.
 
     Lanes of that one that were taken before count as nothing.

@@ -53,6 +53,7 @@ class OutlinedRegion(Protocol):
         name: Of its function.
         kind: Target kind that compiles it.
         nodes: Names of the model's nodes in it.
+        sizes: Size variables that its call takes.
     """
 
     @property
@@ -68,4 +69,9 @@ class OutlinedRegion(Protocol):
     @property
     def nodes(self) -> tuple[str, ...]:
         """Those of the model, by name."""
+        ...
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Size variables that its call takes behind the tensors, by name."""
         ...

@@ -6,28 +6,12 @@ Results never depend on it: whoever asks here writes loops that are right for ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from intarsia_ir.graph.expr import Call
 from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.typical import TYPICAL as TYPICAL
+from intarsia_ir.graph.typical import typical as typical
 from intarsia_ir.tir.tensor import extents as tensor_extents
-from intarsia_runtime.size import Dim, Size
-
-TYPICAL = 64
-"""Tokens, pixels along a side, or steps: what a size variable is taken for."""
-
-
-class _Typical(dict[str, int]):
-    def __missing__(self, key: str) -> int:
-        return TYPICAL
-
-
-_VALUES: Mapping[str, int] = _Typical()
-
-
-def typical(size: Size) -> int:
-    """Return a size, or what it is for typical values of its variables; never negative."""
-    return size if isinstance(size, int) else max(0, size.evaluate(_VALUES))
+from intarsia_runtime.size import Dim
 
 
 def is_open(kind: TensorType) -> bool:

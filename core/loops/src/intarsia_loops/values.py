@@ -7,12 +7,13 @@ from typing import NamedTuple, cast
 
 from intarsia_ir.graph.expr import Call, CallFunction, Constant, Expr, Tuple, TupleGetItem, Var
 from intarsia_ir.graph.types import Size, TensorType, TupleType
+from intarsia_ir.ops.run_sizes import SizeOf, WithSizes
 from intarsia_ir.ops.shape import BroadcastTo, Copy, Reshape, Transpose
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 from intarsia_runtime.size import product
 
 
-class Value(NamedTuple):
+class NodeResult(NamedTuple):
     """One tensor: the node that makes it, and which of the node's results it is."""
 
     node: Expr
@@ -35,7 +36,7 @@ class Value(NamedTuple):
         return kind
 
 
-def value_of(expr: Expr) -> Value:
+def value_of(expr: Expr) -> NodeResult:
     """Return the tensor that an expression stands for, looking through tuples.
 
     Raises:
@@ -54,13 +55,13 @@ def value_of(expr: Expr) -> Value:
         raise VerifyError("a tuple is used where a tensor is needed", where=str(expr.span))
     if not isinstance(expr, Call | CallFunction | Constant | Var):
         raise UnsupportedError(f"'{type(expr).__name__}' has no static plan", where=str(expr.span))
-    return Value(expr, index)
+    return NodeResult(expr, index)
 
 
-def results_of(node: Call | CallFunction) -> tuple[Value, ...]:
+def results_of(node: Call | CallFunction) -> tuple[NodeResult, ...]:
     """Return every tensor that a node makes."""
     count = len(node.type.fields) if isinstance(node.type, TupleType) else 1
-    return tuple(Value(node, index) for index in range(count))
+    return tuple(NodeResult(node, index) for index in range(count))
 
 
 def is_view(call: Call) -> bool:
@@ -68,7 +69,7 @@ def is_view(call: Call) -> bool:
 
     True of reshapes and copies, and of transposes and broadcasts that only move or add ones.
     """
-    if call.op in (Reshape, Copy):
+    if call.op in (Reshape, Copy, SizeOf, WithSizes):
         return True
     if call.op not in (Transpose, BroadcastTo) or not isinstance(call.type, TensorType):
         return False

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from .artifact.plan import TensorSpec
 from .dtype import DType
+from .size import numbers
 
 NumpyType: TypeAlias = "np.dtype"
 """A NumPy element type."""
@@ -67,6 +69,12 @@ SafeCall = ctypes.CFUNCTYPE(
 
 SizesCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 """``intarsia_plan_sizes``; 0 means success."""
+
+GrowCall = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64)
+"""``grow(state, number, bytes)`` of a plan whose steps compute sizes; null means failure."""
+
+PollCall = ctypes.CFUNCTYPE(ctypes.c_int)
+"""``poll()`` of a plan that loops; 0 asks it to end."""
 
 _first_byte = cast("Callable[[np.ndarray], ctypes.c_char]", ctypes.c_char.from_buffer)
 
@@ -179,17 +187,20 @@ def hosted_call(
 
     Args:
         function: Called with views of the arguments; no data is copied.
-        specs: Shapes and element types of the arguments.
+        specs: Shapes and element types of the arguments. Sizes that only the run knows are read
+            from the tensors; size variables behind these are left out.
         failed: Gets whatever the function raises; the native call then returns -1.
     """
-    shapes = tuple((spec.shape, numpy_dtype(spec.dtype), spec.bytes) for spec in specs)
+    rows = tuple((_numbers(spec.shape), numpy_dtype(spec.dtype)) for spec in specs)
 
     def call(handle: int, args: int, count: int, result: int) -> int:
         try:
             values = (AnyValue * count).from_address(args)
+            if count != len(rows):
+                values = [value for value in values if value.type_index != _INT]
             views = [
-                _view(value, shape, dtype, size)
-                for value, (shape, dtype, size) in zip(values, shapes, strict=True)
+                _view(value, shape, dtype)
+                for value, (shape, dtype) in zip(values, rows, strict=True)
             ]
             function(*views)
         except BaseException as error:  # crosses native frames: kept, and raised again behind them
@@ -200,9 +211,18 @@ def hosted_call(
     return SafeCall(call)
 
 
-def _view(value: AnyValue, shape: tuple[int, ...], dtype: NumpyType, size: int) -> np.ndarray:
+def _numbers(shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return a shape; ``None`` if a size in it is only known at run time."""
+    known = numbers(shape)
+    return known if len(known) == len(shape) else None
+
+
+def _view(value: AnyValue, shape: tuple[int, ...] | None, dtype: NumpyType) -> np.ndarray:
     header = _TENSOR_HEADER if value.type_index == _TENSOR else 0
     tensor = DLTensor.from_address(value.value + header)
+    if shape is None:
+        shape = tuple(tensor.shape[: tensor.ndim])
+    size = prod(shape) * dtype.itemsize
     if not size:
         return np.empty(shape, dtype)
     memory = (ctypes.c_char * size).from_address(tensor.data + tensor.byte_offset)

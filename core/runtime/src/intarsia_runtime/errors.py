@@ -25,7 +25,10 @@ from __future__ import annotations
 
 import errno
 from copy import copy
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 EXHAUSTED = frozenset(
     {
@@ -150,3 +153,11 @@ class GateFailed(IntarsiaError):
     """A gate the user set was not met."""
 
     exit_code = 10
+
+
+def did_you_mean(word: str, known: Collection[str], dash: str = "") -> str:
+    """Return ``did you mean 'x'?`` for the nearest known word, or nothing."""
+    from difflib import get_close_matches  # where a word is wrong
+
+    near = get_close_matches(word[:64], list(known), n=2, cutoff=0.55)
+    return f"did you mean {' or '.join(repr(dash + name) for name in near)}?" if near else ""

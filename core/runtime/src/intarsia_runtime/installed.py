@@ -24,7 +24,7 @@ def read_fact(distribution: str, version: str, file: str) -> tuple[Path, str] | 
         file: ``RECORD``, ``entry_points.txt``...
 
     Returns:
-        ``None`` if no folder of ``sys.path`` has it under its normalised name.
+        ``None`` if no folder of ``sys.path`` has it under its normalized name.
     """
     name = _folder_name(distribution)
     for folder in map(Path, sys.path):

@@ -44,7 +44,7 @@ class NativeLibrary(NativeCode):
                 hint="memory, open files or the size of files are limited: ulimit -a",
             ) from None
         self._close = weakref.finalize(self, _unload, self._library, descriptor, self._endings)
-        # A finaliser at exit could unload code that another thread still runs.
+        # A finalizer at exit could unload code that another thread still runs.
         self._close.atexit = False
 
     def address(self, symbol: str) -> int:

@@ -18,11 +18,11 @@ from .executors.aot import AotExecutor
 from .executors.foreign import ForeignExecutable
 from .executors.graph import GraphExecutor
 from .executors.open import OpenExecutor
-from .executors.sizes import SizesExecutor
+from .executors.variants import SizesExecutor
 from .executors.vm import Piece, VmExecutor
 from .guarded import is_plugins_own
 from .loading import DriveProgram, PlanExecutable
-from .program import Program
+from .program import LoadedProgram
 
 VM = "vm"
 _MEMBERS = ("inputs", "outputs", "passport", "threads", "run", "run_into", "close")
@@ -89,11 +89,11 @@ def _brings_libraries(opened: OpenedArtifact) -> bool:
 
 
 def _instantiate(
-    opened: OpenedArtifact, threads: int | None, executor: str | None, beside_libraries: bool
+    opened: OpenedArtifact, threads: int | None, executor: str | None, with_libraries: bool
 ) -> Executable:
     passport = opened.passport
     if passport.sizes:
-        return _program_of_sizes(opened, threads, executor, beside_libraries)
+        return _program_of_sizes(opened, threads, executor, with_libraries)
     place = str(passport.runtime.get("kind", "cpp"))
     if place not in tuple(InProcess):
         begin = find_runtime(place)
@@ -106,30 +106,31 @@ def _instantiate(
         )
     if carried == VM:
         inner = "graph" if kind == "graph" else None
-        return _program_of_pieces(opened, threads, inner, beside_libraries)
+        return _program_of_pieces(opened, threads, inner, with_libraries)
     if passport.plan.open is not None:
         if kind not in ("aot", "graph", VM):
-            raise UsageError(
+            wrong = UsageError if executor else ArtifactError  # whose word it is
+            raise wrong(
                 f"executor '{kind}' does not run a program of open sizes",
                 hint="compile it with --shape, or run it with aot",
             )
-        return OpenExecutor(_program(opened, threads, beside_libraries))
+        return OpenExecutor(_program(opened, threads, with_libraries))
     if kind == "aot":
-        return AotExecutor(_program(opened, threads, beside_libraries))
+        return AotExecutor(_program(opened, threads, with_libraries))
     if kind == "graph":
-        return GraphExecutor(_program(opened, threads, beside_libraries))
+        return GraphExecutor(_program(opened, threads, with_libraries))
     drive = _drive(kind, wanted=executor is not None)
     options: Mapping[str, object] = passport.executor if kind == carried else {}
-    return _made(f"executor '{kind}'", drive, _program(opened, threads, beside_libraries), options)
+    return _made(f"executor '{kind}'", drive, _program(opened, threads, with_libraries), options)
 
 
 def _program_of_pieces(
-    opened: OpenedArtifact, threads: int | None, executor: str | None, beside_libraries: bool
+    opened: OpenedArtifact, threads: int | None, executor: str | None, with_libraries: bool
 ) -> VmExecutor:
     check_machine(opened.passport, this_machine())
 
     def open_piece(part: OpenedArtifact) -> Piece:
-        piece = _instantiate(part, threads, executor, beside_libraries)
+        piece = _instantiate(part, threads, executor, with_libraries)
         if not isinstance(piece, AotExecutor | GraphExecutor | OpenExecutor):
             raise ArtifactError(f"the piece '{part.passport.name}' is itself a program")
         return piece
@@ -138,12 +139,12 @@ def _program_of_pieces(
 
 
 def _program_of_sizes(
-    opened: OpenedArtifact, threads: int | None, executor: str | None, beside_libraries: bool
+    opened: OpenedArtifact, threads: int | None, executor: str | None, with_libraries: bool
 ) -> SizesExecutor:
     check_machine(opened.passport, this_machine())
 
     def open_part(part: OpenedArtifact) -> PlanExecutable | VmExecutor:
-        program = _instantiate(part, threads, executor, beside_libraries)
+        program = _instantiate(part, threads, executor, with_libraries)
         if isinstance(program, SizesExecutor | OpenExecutor):
             raise ArtifactError(f"the part '{part.passport.name}' has sizes of its own")
         return program
@@ -160,9 +161,9 @@ def _drive(kind: str, *, wanted: bool) -> DriveProgram:
         raise UsageError(f"no executor '{kind}' runs here", hint="aot or graph") from None
 
 
-def _program(opened: OpenedArtifact, threads: int | None, beside_libraries: bool) -> Program:
+def _program(opened: OpenedArtifact, threads: int | None, with_libraries: bool) -> LoadedProgram:
     check_machine(opened.passport, this_machine())
-    return Program(opened, threads, beside_libraries=beside_libraries)
+    return LoadedProgram(opened, threads, with_libraries=with_libraries)
 
 
 def _made(

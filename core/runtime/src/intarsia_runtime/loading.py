@@ -35,6 +35,22 @@ a list of C calls with fixed arguments, and the compiled module's ``intarsia_run
 ``intarsia_run_steps(table, args, n, result)`` has the signature of a tvm-ffi function
 (``TVMFFISafeCallType``). A step that returns anything but 0 stops the table, which then holds its
 number and status, and the call returns -1.
+
+A region of open sizes has a table for each combination of sizes it met, which
+``intarsia_run_open_steps(tables, args, n, result)`` chooses by the size variables behind the
+tensors; for new sizes it asks the loader to add one, which is the only time Python runs::
+
+    struct open_tables { int64_t tensors;        /* in front of the size variables */
+                         int64_t sizes;          /* how many variables there are */
+                         int64_t count;          /* of tables */
+                         int64_t *keys;          /* values of the variables, table by table */
+                         struct table **tables;
+                         int64_t *used;          /* by table, the clock at its last call */
+                         int64_t clock;
+                         int64_t (*add)(const void *args, int64_t n);  /* its number; -1: failed */
+                         int64_t last; };        /* number of the table that ran last */
+
+``add`` may replace a table that was not used for long; the caller holds the lock of the artifact.
 """
 
 from __future__ import annotations
@@ -60,7 +76,7 @@ if TYPE_CHECKING:
     from .artifact.archive import OpenedArtifact
     from .artifact.passport import Passport
     from .executors.signature import Inputs
-    from .program import Program
+    from .program import LoadedProgram
 
 T = TypeVar("T")
 
@@ -82,6 +98,9 @@ class LoadRequest:
         outputs: Tensors it fills, after the inputs in the call.
         threads: Number of threads to use.
         run_steps: Address of ``intarsia_run_steps``; 0 if the artifact has none.
+        run_open_steps: Address of ``intarsia_run_open_steps``; 0 if the artifact has none.
+        sizes: Size variables that the call has behind the tensors, in order. Shapes of ``inputs``
+            and ``outputs`` are expressions over them; empty if all sizes are numbers.
         plan: What one run does, for the loader of a whole model on a device and for a region that
             was compiled from loop IR: its constants are in ``constants`` and its regions in
             ``regions``. ``None`` for other regions.
@@ -97,6 +116,8 @@ class LoadRequest:
     run_steps: int
     plan: CallPlan | None = None
     regions: tuple[NativeCall, ...] = ()
+    run_open_steps: int = 0
+    sizes: tuple[str, ...] = ()
 
     def file(self, name: str) -> bytes:
         """Return a file of the unit.
@@ -194,7 +215,7 @@ HostedCall: TypeAlias = "Callable[..., None]"
 """A Python function called with NumPy arrays: inputs, then outputs to fill. Slow, but simple."""
 
 
-RunValue: TypeAlias = "np.ndarray | list[RunValue] | None"
+RunValue: TypeAlias = "np.ndarray | list[RunValue] | dict[int, float] | dict[str, float] | None"
 """A value of a program: an array (object elements are strings), a list of values, or ``None``."""
 
 PieceCall: TypeAlias = "Callable[[Sequence[RunValue]], Sequence[RunValue]]"
@@ -447,7 +468,7 @@ class PlanExecutable(Protocol):
 class DriveProgram(Protocol):
     """Makes the executable of an executor that a plugin has; its options as in the passport."""
 
-    def __call__(self, program: Program, options: Mapping[str, object], /) -> PlanExecutable:
+    def __call__(self, program: LoadedProgram, options: Mapping[str, object], /) -> PlanExecutable:
         """Return what runs ``program``, which it owns from now on."""
         ...
 

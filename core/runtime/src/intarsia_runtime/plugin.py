@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         reads_formats,
     )
     from .simulation import no_device, simulated_call
+    from .size import Dim, OpenSize, parse_size, value_of
     from .threads import available_threads, load_openmp, thread_setter
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "CodeLoader",
     "DType",
     "DeviceModel",
+    "Dim",
     "Dims",
     "HostedCall",
     "Index",
@@ -76,6 +78,7 @@ __all__ = [
     "NativeCall",
     "NativeCode",
     "NativeLibrary",
+    "OpenSize",
     "PluginError",
     "ResourceError",
     "Size",
@@ -90,6 +93,7 @@ __all__ = [
     "interpreting",
     "load_openmp",
     "no_device",
+    "parse_size",
     "print_unit_json",
     "read_fact",
     "read_unit_json",
@@ -101,6 +105,7 @@ __all__ = [
     "tensor_bytes",
     "this_machine",
     "thread_setter",
+    "value_of",
 ]
 
 if not TYPE_CHECKING:
@@ -128,6 +133,7 @@ if not TYPE_CHECKING:
                 "reads_formats"
             ),
             "intarsia_runtime.simulation": "no_device simulated_call",
+            "intarsia_runtime.size": "Dim OpenSize parse_size value_of",
             "intarsia_runtime.threads": "available_threads load_openmp thread_setter",
         },
     )

@@ -12,10 +12,19 @@ from typing import cast
 
 import numpy as np
 
-from .abi import SizesCall, call_with_leading, hosted_call, numpy_dtype
+from .abi import call_with_leading, hosted_call, numpy_dtype
 from .artifact.archive import OpenedArtifact, Weight
 from .artifact.passport import Passport, UnitEntry
-from .artifact.plan import ALIGNMENT, PLAN_STAMP, CallPlan, TensorSpec, frame_entries, plan_stamp
+from .artifact.plan import (
+    ALIGNMENT,
+    PLAN_STAMP,
+    CallPlan,
+    RegionStep,
+    TensorSpec,
+    has_loops,
+    plan_stamp,
+)
+from .artifact.plan_walk import all_steps
 from .artifact.unit import PLAN_FILE, SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, UNSTATED
 from .artifact.unit_plan import read_unit_plan
 from .discovery import check_format, find_loader, has_loader, is_installed, loader_label
@@ -24,11 +33,11 @@ from .errors import (
     IntarsiaError,
     ModelError,
     PluginError,
-    ResourceError,
     UnsupportedError,
 )
 from .forking import ends_threads_to_fork, renew_lock_in_children
 from .guarded import Guarded, Owner, is_plugins_own
+from .interrupts import Interrupts
 from .library import NativeLibrary
 from .loading import (
     CodeLoader,
@@ -39,19 +48,20 @@ from .loading import (
     NativeCall,
     NativeCode,
 )
-from .size import value_of
+from .memory import allocate
+from .open_memory import OpenMemory
 from .threads import choose_threads, load_openmp, startable_threads, thread_setter
 
 _LIBRARY_FILE = "lib.so"
 
 
-class Program:
+class LoadedProgram:
     """Everything that one loaded artifact owns. One call runs at a time, under ``lock``.
 
     Args:
         opened: A checked artifact for this machine.
         threads: Threads for parallel loops; ``None`` means as many as the process may use.
-        beside_libraries: Whether libraries run regions, here or in what this is a part of. Then
+        with_libraries: Whether libraries run regions, here or in what this is a part of. Then
             code has no threads of its own: threads of two kinds that wait actively would take the
             processors from each other.
 
@@ -65,7 +75,7 @@ class Program:
         leading: First argument of ``main``, in front of the tensors; ``None`` if it takes none.
         device: The model on its device, if ``code`` is ``None``.
         workspace: The memory of intermediate tensors, bytes.
-        frame: Sizes and offsets of an open plan; empty for others.
+        open: Sizes and memory of an open plan; ``None`` for others.
         constants: Read-only arrays in the order of the plan's constants.
         regions: In the order of the plan's regions.
 
@@ -76,7 +86,7 @@ class Program:
     """
 
     def __init__(
-        self, opened: OpenedArtifact, threads: int | None, *, beside_libraries: bool = False
+        self, opened: OpenedArtifact, threads: int | None, *, with_libraries: bool = False
     ) -> None:
         self.passport: Passport = opened.passport
         plan = opened.passport.plan
@@ -87,7 +97,7 @@ class Program:
         self._forks_alone = openmp is not None and ends_threads_to_fork(openmp)
         renew_lock_in_children(self)
         self._process = os.getpid()
-        self._may_have_threads = not (beside_libraries or plan.regions)
+        self._may_have_threads = not (with_libraries or plan.regions)
         self._has_own_threads = False
         if not self._may_have_threads:
             self.threads = startable_threads(self.threads)
@@ -96,30 +106,46 @@ class Program:
         self._closed = False
         opened_main = _open_main(opened)
         self.code = opened_main if isinstance(opened_main, NativeCode) else None
-        run_steps = 0 if self.code is None else self.code.address("intarsia_run_steps")
-        self.workspace = _allocate(plan.workspace_bytes)
+        run_steps = self._symbol("intarsia_run_steps"), self._symbol("intarsia_run_open_steps")
+        self.workspace = allocate(plan.workspace_bytes)
         self._arrays = {name: _array(weight) for name, weight in opened.weights.items()}
         self.constants = tuple(self._arrays[name] for name in plan.constants)
         self.regions = tuple(self._load_region(opened, name, run_steps) for name in plan.regions)
         pointers = [self.workspace.ctypes.data, *(a.ctypes.data for a in self.constants)]
         for region in self.regions:
             pointers += [region.function, region.handle]
-        self.frame = np.zeros(frame_entries(plan), np.int64)
-        if plan.open is not None:
-            pointers.append(self.frame.ctypes.data)
+        self._interrupts = Interrupts() if has_loops(plan) else None
+        pointers += [] if self._interrupts is None else [self._interrupts.address]
+        self.open = self._open_memory(plan)
+        pointers += [] if self.open is None else self.open.pointers()
         self._context = (ctypes.c_void_p * len(pointers))(*pointers)
         self.context = ctypes.addressof(self._context)
+        if self.open is not None:
+            self.open.attach(self._context)
         self.device: DeviceModel | None = None
         self._kernels: list[NativeCall] = []
         self.main, self.leading = self._load_main(opened, opened_main)
         self._begin_threads()
 
+    def _symbol(self, name: str) -> int:
+        """Return the address of a symbol of the main unit's code; 0 if there is none."""
+        return 0 if self.code is None else self.code.address(name)
+
     def invoke(self, call: Callable[..., int], *arguments: int | None) -> int:
-        """Call compiled code; not 0 if it failed. The caller holds ``lock``."""
-        if os.getpid() == self._process:
-            self.apply_threads()
+        """Call compiled code; not 0 if it failed. The caller holds ``lock``.
+
+        Raises:
+            KeyboardInterrupt: The user interrupted a loop.
+        """
+        if os.getpid() != self._process:
+            return self._invoke_forked(call, arguments)
+        self.apply_threads()
+        if self._interrupts is None:
             return call(*arguments)
-        return self._invoke_forked(call, arguments)
+        try:
+            return call(*arguments)
+        finally:
+            self._interrupts.finish()
 
     def _invoke_forked(self, call: Callable[..., int], arguments: tuple[int | None, ...]) -> int:
         """Call compiled code in a process forked after loading: no thread survived the fork.
@@ -159,42 +185,19 @@ class Program:
         if self._set_threads is not None and not self._has_own_threads:
             self._set_threads(self.threads)
 
-    def compute_sizes(self, values: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Lay out the memory of an open plan for values of its size variables.
+    def lay_out(self, values: Sequence[int]) -> OpenMemory:
+        """Lay out the memory of an open plan for values of the size variables of its inputs.
 
-        The caller holds ``lock``. The workspace grows, and keeps its size for smaller values.
-
-        Returns:
-            The shapes of the outputs.
+        The caller holds ``lock``.
 
         Raises:
             ModelError: A guard of the plan does not hold.
             ResourceError: No memory for the workspace.
         """
-        plan = self.passport.plan
-        assert plan.open is not None  # the caller has such a plan
-        assert self.code is not None  # no device runs one
-        count = len(plan.open.variables)
-        self.frame[:count] = values
-        failed: int = SizesCall(self.code.required("intarsia_plan_sizes"))(self.frame.ctypes.data)
-        if failed:
-            guard = plan.open.guards[failed - 1]
-            numbers = dict(zip((v.name for v in plan.open.variables), values, strict=True))
-            found = [value_of(size, numbers) for size in (guard.left, guard.right)]
-            raise ModelError(
-                f"{guard.why}: {guard.left} is {found[0]} and {guard.right} is {found[1]}",
-                hint="give inputs whose sizes go together",
-            )
-        needed = int(self.frame[count])
-        if needed > self.workspace.nbytes:
-            self.workspace = _allocate(needed)
-            self._context[0] = self.workspace.ctypes.data
-        shapes: list[tuple[int, ...]] = []
-        at = count + 1 + len(plan.open.slots)
-        for spec in plan.outputs:
-            shapes.append(tuple(self.frame[at : at + len(spec.shape)].tolist()))
-            at += len(spec.shape)
-        return tuple(shapes)
+        memory = self.open
+        assert memory is not None  # the caller has such a plan
+        memory.set_inputs(values)
+        return memory
 
     def check_open(self) -> None:
         """Refuse to run what was closed.
@@ -213,6 +216,7 @@ class Program:
 
         Raises:
             PluginError: A region said why it failed, or nobody did.
+            KeyboardInterrupt: A loop ended because the user interrupted.
             IntarsiaError: A Python-hosted region raised it.
         """
         failure, self._failure = self._failure, None
@@ -225,6 +229,8 @@ class Program:
             reason = region.describe_failure() if region.describe_failure is not None else ""
             if reason:
                 raise PluginError(f"{name} failed: {reason}")
+        if self._interrupts is not None and not self.regions:
+            raise KeyboardInterrupt  # nothing else ends a run that only loops
         raise PluginError(f"{what} failed and gave no reason")
 
     def close(self) -> None:
@@ -238,6 +244,7 @@ class Program:
             self._arrays = {}
             self.constants = ()
             self.workspace = np.empty(0, np.uint8)
+            self.open = None
             if self.code is not None:
                 self.code.close()
 
@@ -257,6 +264,11 @@ class Program:
             )
         self._kernels.append(self._host(self.device.kernel(name), specs))
         return self._kernels[-1].function
+
+    def _open_memory(self, plan: CallPlan) -> OpenMemory | None:
+        if plan.open is None or self.code is None:
+            return None
+        return OpenMemory(plan, self.code.required)
 
     def _load_main(
         self, opened: OpenedArtifact, made: NativeCode | LoadFunction
@@ -281,7 +293,9 @@ class Program:
         specs = (*plan.inputs, *plan.outputs)
         return self._loaded(unit, made, request, specs), None
 
-    def _load_region(self, opened: OpenedArtifact, name: str, run_steps: int) -> NativeCall:
+    def _load_region(
+        self, opened: OpenedArtifact, name: str, run_steps: tuple[int, int]
+    ) -> NativeCall:
         unit = opened.passport.unit(name)
         made = _open(opened, unit)
         files = opened.unit_files(name)
@@ -298,8 +312,10 @@ class Program:
             inputs=unit.inputs,
             outputs=unit.outputs,
             threads=self.threads,
-            run_steps=run_steps,
+            run_steps=run_steps[0],
             plan=plan,
+            run_open_steps=run_steps[1],
+            sizes=_sizes_of(self.passport.plan, name),
         )
         return self._loaded(unit, made, request, unit.inputs + unit.outputs)
 
@@ -339,6 +355,13 @@ class Program:
         self._failure = self._failure or error  # the first one is the reason of the others
 
 
+def _sizes_of(plan: CallPlan, name: str) -> tuple[str, ...]:
+    """Return the size variables that calls of a region have behind their tensors."""
+    number = plan.regions.index(name)
+    called = (s for s in all_steps(plan.steps) if isinstance(s, RegionStep) and s.region == number)
+    return next((step.sizes for step in called), ())
+
+
 def _unit_plan(unit: UnitEntry, data: bytes, constants: Mapping[str, np.ndarray]) -> CallPlan:
     return read_unit_plan(
         data,
@@ -352,7 +375,7 @@ def _unit_plan(unit: UnitEntry, data: bytes, constants: Mapping[str, np.ndarray]
 def _planned(code: NativeCode, plan: CallPlan, constants: Mapping[str, np.ndarray]) -> NativeCall:
     """Return a region that carries out a plan of its own, on a workspace of its own."""
     code.check_stamp(PLAN_STAMP, plan_stamp(plan), "plan")
-    workspace = _allocate(plan.workspace_bytes)
+    workspace = allocate(plan.workspace_bytes)
     arrays = [workspace, *(constants[name] for name in plan.constants)]
     context = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
     count = len(plan.inputs) + len(plan.outputs)
@@ -418,18 +441,6 @@ def _guarded(
     return Guarded(function, Owner(loader_label(unit)), doing=doing, answers=answers)
 
 
-def _allocate(size: int) -> np.ndarray:
-    """Return ``size`` bytes at a multiple of 64."""
-    try:
-        memory = np.empty(size + ALIGNMENT, np.uint8)
-    except (MemoryError, ValueError):
-        raise ResourceError(
-            f"no memory for a workspace of {size} bytes", hint="use a smaller batch or input"
-        ) from None
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size]
-
-
 def _array(weight: Weight) -> np.ndarray:
     """Return a read-only array on a weight; copied only if it does not lie at a multiple of 64."""
     dtype = numpy_dtype(weight.spec.dtype)
@@ -437,7 +448,7 @@ def _array(weight: Weight) -> np.ndarray:
         return np.empty(weight.spec.shape, dtype)
     data = np.frombuffer(weight.data, np.uint8)
     if data.ctypes.data % ALIGNMENT:
-        copy = _allocate(weight.spec.bytes)
+        copy = allocate(weight.spec.bytes)
         copy[:] = data
         data = copy
     array = data.view(dtype).reshape(weight.spec.shape)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import gcd
 from typing import TypeAlias
@@ -47,9 +48,14 @@ class SizeOp(Struct, frozen=True):
 
 
 class OpenSizeError(UnsupportedError):
-    """Somebody needs the number that a symbolic size stands for."""
+    """Somebody needs the number that a symbolic size stands for.
+
+    Attributes:
+        size: The size.
+    """
 
     def __init__(self, size: Dim) -> None:
+        self.size = size
         super().__init__(
             f"the size {size} is only known at run time",
             hint="give every input a shape, e.g. --shape input:1,3,224,224",
@@ -184,6 +190,9 @@ class Dim(Struct, frozen=True):
 Size: TypeAlias = int | Dim
 """A size: a number, or an expression."""
 
+OpenSize: TypeAlias = Size
+"""The same, for who has a ``Size`` that is a number within bounds."""
+
 
 def variable(name: str) -> Dim:
     """Return the size that has this name; equal names are equal sizes."""
@@ -248,25 +257,28 @@ def product(sizes: Iterable[Size]) -> Size:
 def exact_quotient(a: Size, b: Size) -> Size | None:
     """Return ``a / b`` if the division leaves nothing whatever the variables are; else ``None``.
 
-    Found for divisors of one term: ``6*M*N / (2*M)``, and for equal sizes. A variable of the
-    divisor that is 0 makes both sides 0.
+    Found by division of polynomials: ``6*M*N / (2*M)``, ``(8*M*N - 16*M) / (M*N - 2*M)``. A divisor
+    that is 0 is taken to divide nothing.
     """
     if a == b:
         return 1
     divisor = _terms(b)
-    if len(divisor) != 1:
+    if not divisor:
         return None
-    ((below, factor),) = divisor
-    found: dict[Monomial, int] = {}
-    for atoms, coefficient in _terms(a):
-        rest = list(atoms)
-        for atom in below:
-            if atom not in rest:
-                return None
-            rest.remove(atom)
-        if factor == 0 or coefficient % factor:
+    below, factor = max(divisor, key=_rank)
+    rest, found = dict(_terms(a)), dict[Monomial, int]()
+    while rest:
+        atoms, coefficient = max(rest.items(), key=_rank)
+        own, taken = Counter(atoms), Counter(below)
+        if not taken <= own or coefficient % factor or len(found) * len(divisor) > MOST_TERMS:
             return None
-        found[tuple(rest)] = coefficient // factor
+        left = _ordered((own - taken).elements())
+        found[left] = coefficient // factor
+        for other, amount in divisor:
+            product = _ordered((*left, *other))
+            rest[product] = rest.get(product, 0) - amount * found[left]
+            if not rest[product]:
+                del rest[product]
     return _made(found)
 
 
@@ -296,6 +308,15 @@ def _terms(size: Size) -> tuple[tuple[Monomial, int], ...]:
     return (((), size),) if size else ()
 
 
+def _rank(term: tuple[Monomial, int]) -> tuple[int, list[str]]:
+    """Return the place of a product in an order that multiplication keeps."""
+    return len(term[0]), [str(atom) for atom in term[0]]
+
+
+def _ordered(atoms: Iterable[Atom]) -> Monomial:
+    return tuple(sorted(atoms, key=str))
+
+
 def _made(terms: Mapping[Monomial, int]) -> Size:
     """Return the normal form of a sum."""
     kept = [(atoms, factor) for atoms, factor in terms.items() if factor]
@@ -322,7 +343,7 @@ def _product(a: Size, b: Size) -> Size:
     total: dict[Monomial, int] = {}
     for left, x in _terms(a):
         for right, y in _terms(b):
-            atoms = tuple(sorted((*left, *right), key=str)) if left and right else (*left, *right)
+            atoms = _ordered((*left, *right)) if left and right else (*left, *right)
             total[atoms] = total.get(atoms, 0) + x * y
     return _made(total)
 

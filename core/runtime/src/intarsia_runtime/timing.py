@@ -61,10 +61,10 @@ def run(job: Mapping[str, object]) -> None:
     """Time the ``files`` of a job; after each, its ``answer`` gets a line: seconds, or why not."""
     for file in cast("list[str]", job["files"]):
         try:
-            said: object = time_artifact(Path(file))
+            timed: object = time_artifact(Path(file))
         except IntarsiaError as error:
-            said = error.message
+            timed = error.message
         except Exception as error:  # what a plugin's loader made may raise anything
-            said = f"{type(error).__name__}: {error}"
+            timed = f"{type(error).__name__}: {error}"
         with Path(str(job["answer"])).open("a", encoding="utf-8") as answer:
-            answer.write(json.dumps(said) + "\n")
+            answer.write(json.dumps(timed) + "\n")

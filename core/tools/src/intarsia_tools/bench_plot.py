@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from intarsia_runtime.artifact.new_file import written_beside
+from intarsia_runtime.artifact.new_file import atomic_write
 from intarsia_runtime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def plot_rows(rows: Sequence[BenchRow], path: Path, title: str) -> None:
         form = path.suffix.removeprefix(".")
         metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
         figure.savefig(content, format=form, metadata=metadata)
-    with written_beside(path) as file:
+    with atomic_write(path) as file:
         file.write(content.getvalue())
 
 

@@ -151,9 +151,9 @@ def _suspects(explained: Ended) -> list[Suspect]:
         IntarsiaError: It did not come to that; as that command ended.
     """
     if explained.state != "ok":
-        said = explained.error.removeprefix("error: ") or explained.state
-        raise _error_of(explained.code)(f"the model cannot be placed: {said}")
-    rows = cast("list[dict[str, object]]", explained.said["regions"])
+        reason = explained.error.removeprefix("error: ") or explained.state
+        raise _error_of(explained.code)(f"the model cannot be placed: {reason}")
+    rows = cast("list[dict[str, object]]", explained.document["regions"])
     return [
         Suspect(str(row["name"]), str(row["accelerator"]), tuple(cast("list[str]", row["nodes"])))
         for row in rows

@@ -26,7 +26,7 @@ class Build(Struct, frozen=True):
         model: What is known of the model, in words; weights are not: a backend packs them its way.
         versions: Of plugins and of what they use.
         plugins: Target kind to the distribution of its plugin, as far as known.
-        placed: Node to the accelerator that computes it; without those of the fallback.
+        placement: Node to the accelerator that computes it; without those of the fallback.
         verdicts: Node and accelerator to what it says; empty for an artifact.
         summary: The placement in one line.
     """
@@ -35,7 +35,7 @@ class Build(Struct, frozen=True):
     model: str
     versions: Mapping[str, str]
     plugins: Mapping[str, str]
-    placed: Mapping[str, str]
+    placement: Mapping[str, str]
     summary: str
     verdicts: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
 
@@ -99,8 +99,8 @@ def read_build(path: Path) -> Build:
 def moved_nodes(old: Build, new: Build) -> list[Moved]:
     """Nodes whose accelerator differs, in the order of the builds, each with its causes."""
     found: list[Moved] = []
-    for node in dict.fromkeys([*old.placed, *new.placed]):
-        before, after = old.placed.get(node, ""), new.placed.get(node, "")
+    for node in dict.fromkeys([*old.placement, *new.placement]):
+        before, after = old.placement.get(node, ""), new.placement.get(node, "")
         if before != after:
             found.append(Moved(node, before, after, _causes(old, new, node, before, after)))
     return found
@@ -115,9 +115,9 @@ def _causes(old: Build, new: Build, node: str, before: str, after: str) -> tuple
     if old.model != new.model:
         causes.append("the model")
     for kind in kinds:
-        said = [build.verdicts.get((node, kind), "") for build in (old, new)]
-        if all(said) and said[0] != said[1]:
-            causes.append(f"'{kind}' said {said[0]}, says {said[1]}")
+        verdicts = [build.verdicts.get((node, kind), "") for build in (old, new)]
+        if all(verdicts) and verdicts[0] != verdicts[1]:
+            causes.append(f"'{kind}' said {verdicts[0]}, says {verdicts[1]}")
     return tuple(causes) or ("settings of the placement, e.g. --plan or --place",)
 
 
@@ -144,7 +144,7 @@ def _of_passport(passport: Passport) -> Build:
         model=model,
         versions={"intarsia": passport.intarsia, **passport.plugins, **passport.versions},
         plugins={str(row["accelerator"]): units.get(str(row["name"]), "") for row in regions},
-        placed=_placed(regions),
+        placement=_placement(regions),
         summary=str(passport.placement.get("summary", "")),
     )
 
@@ -165,7 +165,7 @@ def _of_report(value: Mapping[str, object]) -> Build:
         model=f"{value['nodes']} nodes ({digest})",
         versions=dict(cast("Mapping[str, str]", value["versions"])),
         plugins=dict(cast("Mapping[str, str]", value["plugins"])),
-        placed=_placed(cast("list[Mapping[str, object]]", value["regions"])),
+        placement=_placement(cast("list[Mapping[str, object]]", value["regions"])),
         summary=str(value["summary"]),
         verdicts={(row["node"], row["accelerator"]): _verdict(row) for row in rows},
     )
@@ -175,7 +175,7 @@ def _verdict(row: Mapping[str, str]) -> str:
     return "yes" if row["verdict"] == "yes" else f"{row['code']}: {row['detail']}"
 
 
-def _placed(regions: Iterable[Mapping[str, object]]) -> dict[str, str]:
+def _placement(regions: Iterable[Mapping[str, object]]) -> dict[str, str]:
     return {
         node: str(row["accelerator"]) for row in regions for node in cast("list[str]", row["nodes"])
     }

@@ -37,12 +37,12 @@ class Ended(Struct, frozen=True):
 
     Attributes:
         code: Its exit code, negative for a signal; ``None`` beyond the time limit.
-        said: What ``--json`` printed; empty without.
+        document: What ``--json`` printed; empty without.
         error: The first line on stderr that is an error.
     """
 
     code: int | None
-    said: Mapping[str, object] = field(default_factory=dict[str, object])
+    document: Mapping[str, object] = field(default_factory=dict[str, object])
     error: str = ""
 
     @property

@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from intarsia.driver.importing import source_digests
 from intarsia.driver.pack import own_version
-from intarsia.driver.records import append_line
 from intarsia.host.host import Host
 from intarsia_runtime.errors import IntarsiaError, ModelError
 
+from .append import append_line
 from .children import LATE, Ended, run_command
 from .watch import Watch, quiet
 
@@ -46,7 +46,7 @@ class Cell(Struct, frozen=True):
     key: str
 
 
-class Result(Struct, frozen=True):
+class CellResult(Struct, frozen=True):
     """What became of a cell.
 
     Attributes:
@@ -88,7 +88,7 @@ def run_matrix(
     repeat: int = 5,
     verify: bool = True,
     progress: Watch = quiet,
-) -> list[Result]:
+) -> list[CellResult]:
     """Compile and run each model for each target, each in a process of its own.
 
     Args:
@@ -121,7 +121,7 @@ def run_matrix(
     ]
     front = [word for name in disabled for word in ("--no-plugin", name)]
 
-    def run(cell: Cell) -> Result:
+    def run(cell: Cell) -> CellResult:
         words = ["run", str(cell.model), "--target", cell.canonical, "--json", *options]
         return result_of(cell, run_command([*front, *words], limit))
 
@@ -131,11 +131,11 @@ def run_matrix(
 
 def run_cells(
     cells: Sequence[Cell],
-    run: Callable[[Cell], Result],
+    run: Callable[[Cell], CellResult],
     results: Path | None,
     jobs: int,
     advance: Callable[[int], None],
-) -> list[Result]:
+) -> list[CellResult]:
     """Run every cell that is not done, and keep each result as soon as it is there.
 
     Args:
@@ -151,30 +151,30 @@ def run_cells(
     """
     done = {} if results is None else read_results(results)
 
-    def finish(cell: Cell) -> Result:
+    def measure(cell: Cell) -> CellResult:
         kept = done.get(cell.key)
         row = run(cell) if kept is None else _kept(cell, kept)
         if kept is None and results is not None:
             fields = {"key": cell.key, "target": cell.target, "model": cell.model.stem}
-            said = {"state": row.state, "milliseconds": row.milliseconds, "error": row.error}
-            append_line(results, json.dumps({**fields, **said}))
+            document = {"state": row.state, "milliseconds": row.milliseconds, "error": row.error}
+            append_line(results, json.dumps({**fields, **document}))
         advance(1)
         return row
 
     if jobs == 1:
-        return [finish(cell) for cell in cells]
+        return [measure(cell) for cell in cells]
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            return list(pool.map(finish, cells))
+            return list(pool.map(measure, cells))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
 
 
-def result_of(cell: Cell, ended: Ended) -> Result:
+def result_of(cell: Cell, ended: Ended) -> CellResult:
     """Say what a command that ran a cell came to."""
-    milliseconds = ended.said.get("median_ms", 0.0)
-    return Result(
+    milliseconds = ended.document.get("median_ms", 0.0)
+    return CellResult(
         cell,
         ended.state,
         float(milliseconds) if isinstance(milliseconds, int | float) else 0.0,
@@ -208,9 +208,9 @@ def read_results(path: Path) -> dict[str, Mapping[str, object]]:
     return found
 
 
-def _kept(cell: Cell, row: Mapping[str, object]) -> Result:
+def _kept(cell: Cell, row: Mapping[str, object]) -> CellResult:
     milliseconds = cast("float", row["milliseconds"])
-    return Result(cell, str(row["state"]), milliseconds, str(row["error"]), again=True)
+    return CellResult(cell, str(row["state"]), milliseconds, str(row["error"]), again=True)
 
 
 def _cell(model: Path, target: str, canonical: str, others: object) -> Cell:

@@ -9,11 +9,21 @@ import click
 
 from intarsia.plugin import hookimpl
 
-from .commands import bench, bisect, diff, matrix, plugins_dev, plugins_new, tune, verify
+from .commands import (
+    bench,
+    bisect,
+    diff,
+    matrix,
+    plugins_check,
+    plugins_dev,
+    plugins_new,
+    tune,
+    verify,
+)
 
 
 @hookimpl
 def register_commands() -> Sequence[click.Command]:
     """What works with a host, and what it has no need of."""
-    modules = (tune, matrix, verify, bisect, bench, diff, plugins_new, plugins_dev)
+    modules = (tune, matrix, verify, bisect, bench, diff, plugins_check, plugins_new, plugins_dev)
     return [module.command for module in modules]

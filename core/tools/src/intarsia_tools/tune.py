@@ -14,20 +14,21 @@ from msgspec.structs import replace
 
 from intarsia.driver.build import build
 from intarsia.driver.open_sizes import example_shapes
-from intarsia.driver.records import Record, append_record, read_records
 from intarsia.host.host import Host
 from intarsia.target.target import CompositeTarget
+from intarsia_ir.tir.records import Record, read_records
 from intarsia_ir.tir.space import Choice
 from intarsia_runtime.artifact.abandoned import temporary_folder
 from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.threads import choose_threads
 
 from . import contestant
+from .append import append_record
 from .bench import compare, interleave
 from .contestant import Contestant
 from .tune_search import Search
-from .tune_tasks import Job, Task, Tasks, open_job, tasks_of
-from .tune_worker import Outcome, Worker
+from .tune_tasks import Task, Tasks, TuneJob, open_job, tasks_of
+from .tune_worker import TrialOutcome, Worker
 from .watch import Watch, quiet
 
 GAIN = 0.97
@@ -133,7 +134,7 @@ class Tuning(Struct):
         if best is None and row.share >= SHARE:
             tried += self._search(task, tried)
             if tried:
-                best = self._finish(task, tried)
+                best = self._settle(task, tried)
         failed = sum(trial.state != "ok" for trial in tried)
         return replace(row, found=best, tried=len(tried), failed=failed)
 
@@ -158,7 +159,7 @@ class Tuning(Struct):
         append_record(self.records, row)
         return row
 
-    def _record(self, task: Task, choice: Choice, outcome: Outcome) -> Record:
+    def _record(self, task: Task, choice: Choice, outcome: TrialOutcome) -> Record:
         measured = outcome.measured
         return Record(
             machine=self.tasks.machine,
@@ -172,10 +173,10 @@ class Tuning(Struct):
             microseconds=measured.microseconds if measured else 0.0,
         )
 
-    def _finish(self, task: Task, tried: Sequence[Record]) -> Record:
+    def _settle(self, task: Task, tried: Sequence[Record]) -> Record:
         """Measure the best once more, for longer: the luckiest of many is not the fastest."""
         good = sorted((t for t in tried if t.state == "ok" and t.ratio <= GAIN), key=_ratio)
-        best = self._record(task, {}, Outcome("best"))
+        best = self._record(task, {}, TrialOutcome("best"))
         best = replace(best, ratio=1.0)
         for trial in good[:_FINALISTS]:
             outcome = self.worker.measure(task.signature, trial.choice, _FINAL_ROUNDS)
@@ -261,7 +262,7 @@ def tune_model(
     host = Host(disabled=disabled)
     sizes = example_shapes(model, shapes or {})
     tasks = tasks_of(host, target, model, sizes)
-    job = Job(model, str(target), sizes, disabled, threads)
+    job = TuneJob(model, str(target), sizes, disabled, threads)
     limit = float("inf") if time_limit is None else time_limit
     count = trials * len(tasks.tasks)
     with (
@@ -276,7 +277,7 @@ def tune_model(
 
 
 def _whole_model(
-    host: Host, job: Job, path: Path, rows: Sequence[KernelRow]
+    host: Host, job: TuneJob, path: Path, rows: Sequence[KernelRow]
 ) -> Mapping[str, float | None]:
     """Measure the model with and without what was found, in turn."""
     names = ("rules_ms", "tuned_ms", "ratio", "ratio_low", "ratio_high")
@@ -301,7 +302,7 @@ def _whole_model(
     return dict(zip(names, (row.peer_ms, row.median_ms, *ratios), strict=True))
 
 
-def _why(outcome: Outcome) -> str:
+def _why(outcome: TrialOutcome) -> str:
     return outcome.reason or "other results than the rules' kernel"
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from intarsia.driver.records import Record
+from intarsia_ir.tir.records import Record
 from intarsia_ir.tir.space import Choice, ScheduleSpace
 from intarsia_runtime.errors import UsageError
 

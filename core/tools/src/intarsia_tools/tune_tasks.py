@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from intarsia.driver.arrays import random_inputs
 from intarsia.driver.artifact import Artifact
-from intarsia.driver.importing import check_static, import_model
+from intarsia.driver.importing import import_model
 from intarsia.driver.pack import pack
 from intarsia.driver.request import BuildRequest
 from intarsia.driver.stages import (
@@ -29,6 +29,7 @@ from intarsia.driver.tuned import machines_of
 from intarsia.host.host import Host
 from intarsia.target.target import CompositeTarget
 from intarsia_ir.graph.expr import Constant
+from intarsia_ir.graph.inputs import check_static
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.walk import post_order
 from intarsia_ir.passes.base import Remarks
@@ -66,7 +67,7 @@ class Task(Struct, frozen=True):
     weights: frozenset[int]
 
 
-class Job(Struct, frozen=True):
+class TuneJob(Struct, frozen=True):
     """A model and a target, as plain data that a child process can be given.
 
     Attributes:
@@ -84,7 +85,7 @@ class Job(Struct, frozen=True):
     threads: int = 1
 
 
-class Measured(Struct, frozen=True):
+class MeasuredChoice(Struct, frozen=True):
     """What was measured of a choice.
 
     Attributes:
@@ -153,7 +154,7 @@ def tasks_of(
     return Tasks(host, target, spaces, machine, MappingProxyType(tasks), sum(constants))
 
 
-def open_job(job: Job) -> Measurer:
+def open_job(job: TuneJob) -> Measurer:
     """Prepare to measure the kernels of a job; called in a child process."""
     host = Host(disabled=job.disabled)
     return Measurer(tasks_of(host, host.target(job.target), job.model, job.shapes), job.threads)
@@ -170,9 +171,9 @@ class Measurer:
     def __init__(self, tasks: Tasks, threads: int) -> None:
         self._tasks = tasks
         self._threads = threads
-        self._known: tuple[str, _Kernel] | None = None
+        self._known: tuple[str, _TimedKernel] | None = None
 
-    def measure(self, signature: str, choice: Choice, rounds: int) -> Measured:
+    def measure(self, signature: str, choice: Choice, rounds: int) -> MeasuredChoice:
         """Time a choice against the rules.
 
         Raises:
@@ -185,10 +186,10 @@ class Measurer:
         rules = self._known[1]
         return _compare(rules, self._kernel(task, choice) if choice else rules, rounds)
 
-    def _kernel(self, task: Task, choice: Choice) -> _Kernel:
+    def _kernel(self, task: Task, choice: Choice) -> _TimedKernel:
         executable = self._artifact(task, choice).load(threads=self._threads)
         size = min(self._tasks.weight_bytes, _COLD_BYTES)
-        return _Kernel(executable, task.weights, size)
+        return _TimedKernel(executable, task.weights, size)
 
     def _artifact(self, task: Task, choice: Choice) -> Artifact:
         """Compile one kernel, with its weights as inputs."""
@@ -213,7 +214,7 @@ class _Always(Struct, frozen=True):
         return self.choice
 
 
-class _Kernel:
+class _TimedKernel:
     """A compiled kernel that is called with one copy of its weights after the other.
 
     In the model, other weights pass through the caches between two runs of a kernel; what it
@@ -246,7 +247,7 @@ class _Kernel:
         return (time.perf_counter() - start) / runs
 
 
-def _compare(rules: _Kernel, chosen: _Kernel, rounds: int) -> Measured:
+def _compare(rules: _TimedKernel, chosen: _TimedKernel, rounds: int) -> MeasuredChoice:
     expected, found = rules.result(), chosen.result()
     wrong = any(not compare(name, found[name], array).ok for name, array in expected.items())
     runs = max(1, int(ROUND_SECONDS / max(chosen.seconds(1), rules.seconds(1), 1e-7)))
@@ -256,4 +257,4 @@ def _compare(rules: _Kernel, chosen: _Kernel, rounds: int) -> Measured:
         theirs.append(rules.seconds(runs))
         ours.append(chosen.seconds(runs))
     # Other work on the machine only ever adds time.
-    return Measured(min(ours) / min(theirs), 1e6 * min(ours), wrong)
+    return MeasuredChoice(min(ours) / min(theirs), 1e6 * min(ours), wrong)

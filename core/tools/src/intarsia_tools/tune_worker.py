@@ -17,7 +17,7 @@ from intarsia_runtime.closing import Closing
 from intarsia_runtime.errors import IntarsiaError, WorkerLost
 
 from .children import how_it_ended
-from .tune_tasks import Measured
+from .tune_tasks import MeasuredChoice
 
 _OPEN_SECONDS = 600.0  # importing a large model
 
@@ -25,22 +25,22 @@ _OPEN_SECONDS = 600.0  # importing a large model
 class Measures(Protocol):
     """What the child opens."""
 
-    def measure(self, signature: str, choice: Choice, rounds: int) -> Measured:
+    def measure(self, signature: str, choice: Choice, rounds: int) -> MeasuredChoice:
         """Time a choice."""
         ...
 
 
-class Outcome(Struct, frozen=True):
+class TrialOutcome(Struct, frozen=True):
     """What became of a trial.
 
     Attributes:
-        state: As of :class:`~intarsia.driver.records.Record`.
+        state: As of :class:`~intarsia_ir.tir.records.Record`.
         measured: What was measured; ``None`` if it came to nothing.
         reason: Why not.
     """
 
     state: str
-    measured: Measured | None = None
+    measured: MeasuredChoice | None = None
     reason: str = ""
 
 
@@ -58,7 +58,7 @@ class Worker(Closing):
         self._child: SpawnProcess | None = None
         self._pipe: Connection | None = None
 
-    def measure(self, signature: str, choice: Choice, rounds: int) -> Outcome:
+    def measure(self, signature: str, choice: Choice, rounds: int) -> TrialOutcome:
         """Time a choice; whatever the candidate does, there is an outcome.
 
         Raises:
@@ -69,15 +69,15 @@ class Worker(Closing):
             pipe.send((signature, dict(choice), rounds))
             if not pipe.poll(self._seconds):
                 self.close()
-                return Outcome("late", reason=f"no result within {self._seconds:g} s")
+                return TrialOutcome("late", reason=f"no result within {self._seconds:g} s")
             answer: object = pipe.recv()
         except (EOFError, OSError):
             code = self._code()
             self.close()
-            return Outcome("failed", reason=f"ended the process (exit code {code})")
-        if isinstance(answer, Measured):
-            return Outcome("wrong" if answer.wrong else "ok", answer)
-        return Outcome("failed", reason=str(answer))
+            return TrialOutcome("failed", reason=f"ended the process (exit code {code})")
+        if isinstance(answer, MeasuredChoice):
+            return TrialOutcome("wrong" if answer.wrong else "ok", answer)
+        return TrialOutcome("failed", reason=str(answer))
 
     def close(self) -> None:
         """End the child."""

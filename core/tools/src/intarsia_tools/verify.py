@@ -14,17 +14,17 @@ from intarsia.driver.arrays import plain_arrays
 from intarsia.driver.config import Executor
 from intarsia.driver.dynamic import VM, import_any, needs_program
 from intarsia.driver.model_partition import prepare_module
-from intarsia.driver.source import Source, source_of
+from intarsia.driver.source import ModuleSource, source_of
 from intarsia.driver.stages import read_target
-from intarsia.driver.values import Given
 from intarsia.host.host import Host
-from intarsia.partition.recorded import recorded_regions
+from intarsia_ir.given_values import Given
 from intarsia_ir.graph.expr import Call, Expr, Function
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import calls, post_order
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.partition.recorded import recorded_regions
 from intarsia_ir.regions.region import Region
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.dtype import DType
@@ -32,7 +32,7 @@ from intarsia_runtime.errors import GateFailed, ModelError
 from intarsia_runtime.executors.graph import GraphExecutor
 from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.executors.signature import Inputs
-from intarsia_runtime.executors.sizes import SizesExecutor
+from intarsia_runtime.executors.variants import SizesExecutor
 from intarsia_runtime.executors.vm import VmExecutor
 from intarsia_runtime.load import Executable, InProcess
 from intarsia_runtime.loading import RunValue, StepSeen
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 RELATIVE = 1e-3
 """Error allowed for floats, relative to the value; a hundredth of it to the largest value."""
 
-QUANTISED = 0.05
+QUANTIZED = 0.05
 """Error allowed in models with 8-bit tensors, relative to the largest value: a few steps."""
 
 
@@ -120,14 +120,14 @@ def verify_outputs(
         ModelError: The model has other outputs than the results.
     """
     expected = _expected(model, inputs)
-    names, steps = list(results), is_quantised(*_modules(model).values())
+    names, steps = list(results), is_quantized(*_modules(model).values())
     if len(names) != len(expected):
         raise ModelError(
             f"the model has {len(expected)} outputs, {len(names)} were computed",
             hint="is it the model that the artifact was compiled from?",
         )
     return tuple(
-        compare(name, results[name], np.asarray(reference), quantised=steps)
+        compare(name, results[name], np.asarray(reference), quantized=steps)
         for name, reference in zip(names, expected, strict=True)
     )
 
@@ -163,7 +163,9 @@ def verify_run(
         UnsupportedError: The model cannot be imported.
         PluginError: A plugin of the artifact's target failed.
     """
-    source = source_of(host, model, values=values)
+    target = read_target(host, passport.target, None)
+    flows = target.fallback.kind.control_flow
+    source = source_of(host, model, values=values, control_flow=flows)
     reference = _reference(source, passport, inputs, shapes)
     outputs = verify_outputs(reference, inputs, results)
     if not is_walked(passport) or passport.plan.open is not None:
@@ -173,7 +175,6 @@ def verify_run(
         if isinstance(executable, SizesExecutor):
             program, arrays = executable.fitted(inputs)
             reference = _reference(source, passport, arrays, shapes)
-        target = read_target(host, passport.target, None)
         prepared = {
             name: prepare_module(host, piece, target).module
             for name, piece in _modules(reference).items()
@@ -191,7 +192,7 @@ def is_walked(passport: Passport) -> bool:
 
 
 def _reference(
-    source: Source,
+    source: ModuleSource,
     passport: Passport,
     inputs: Mapping[str, np.ndarray],
     shapes: Mapping[str, Sequence[int]] | None,
@@ -203,6 +204,9 @@ def _reference(
     if any(part.passport.plan.open is not None for part in passport.parts):
         with collecting_guards():
             imported = source.program(shapes, hosted=_hosted(passport))
+    elif passport.plan.open is not None:  # it may compute sizes, whatever those of its inputs are
+        with collecting_guards():
+            imported = source.module(shapes)
     else:
         imported = import_any(source, executor, None, shapes, keep=True)
     return needs_program(imported, executor) or imported
@@ -302,7 +306,7 @@ def _check(
     expected = evaluate(function, named, module)
     steps = any(_is_byte(node) for node in post_order(function.body))
     checks = [
-        compare(name, value, reference, quantised=steps)
+        compare(name, value, reference, quantized=steps)
         for value, reference in zip(given, expected, strict=True)
     ]
     worst = max((check.max_error for check in checks), default=0.0)
@@ -325,7 +329,7 @@ def _modules(model: IRModule | DynamicModel) -> Mapping[str, IRModule]:
     return {"main": model} if isinstance(model, IRModule) else model.pieces
 
 
-def is_quantised(*modules: IRModule) -> bool:
+def is_quantized(*modules: IRModule) -> bool:
     """Say whether a model computes with 8-bit integers, where rounding differs by whole steps."""
     return any(
         _is_byte(node)
@@ -343,7 +347,7 @@ def _is_byte(node: Expr) -> bool:
 
 
 def compare(
-    name: str, found: np.ndarray, expected: np.ndarray, *, quantised: bool = False
+    name: str, found: np.ndarray, expected: np.ndarray, *, quantized: bool = False
 ) -> OutputCheck:
     """Compare one output: floats within :data:`RELATIVE`, the rest exactly.
 
@@ -351,7 +355,7 @@ def compare(
         name: Name of the output.
         found: What was computed.
         expected: What the reference says.
-        quantised: Allow :data:`QUANTISED`, and one step in integers.
+        quantized: Allow :data:`QUANTIZED`, and one step in integers.
     """
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return OutputCheck(name, False, float("inf"))
@@ -367,8 +371,8 @@ def compare(
     largest = float(finite.max()) if finite.size else 0.0
     magnitude = np.where(np.isfinite(theirs), np.abs(theirs), 0.0)
     allowed = 0.0 if exact else RELATIVE * (magnitude + largest / 100)
-    if quantised:
-        allowed = 1.0 if exact else QUANTISED * largest
+    if quantized:
+        allowed = 1.0 if exact else QUANTIZED * largest
     return OutputCheck(name, bool((error <= allowed).all()), float(error.max()))
 
 

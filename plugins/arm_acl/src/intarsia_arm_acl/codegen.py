@@ -14,7 +14,7 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from .draft import Draft, Tensor
+from .draft import AclDraft, AclTensor
 from .emit import emit_unit, used_constants
 from .stamp import FORMAT, stamp_text, unit_stamp
 from .support import TABLE
@@ -27,7 +27,7 @@ LIBRARY = "lib.so"
 SOURCE = "unit.cpp"
 
 
-class Source(Struct, frozen=True):
+class AclSource(Struct, frozen=True):
     """The C++ of a region.
 
     Attributes:
@@ -36,7 +36,7 @@ class Source(Struct, frozen=True):
         constants: Names of its constants in the order in which the unit takes them.
     """
 
-    draft: Draft
+    draft: AclDraft
     text: str
     constants: tuple[str, ...]
 
@@ -82,14 +82,14 @@ def compile_region(region: Region, options: ArmAclOptions) -> CompiledUnit:
     )
 
 
-def write_region(region: Region, *, threads: int = 0) -> Source:
+def write_region(region: Region, *, threads: int = 0) -> AclSource:
     """Write the C++ of a region. Needs neither compiler nor library.
 
     Raises:
         PluginError: The region holds a call that no row of the support table takes.
         UnsupportedError: Two of its operators differ on what the same integers stand for.
     """
-    draft = Draft(region.name)
+    draft = AclDraft(region.name)
     function = region.function
     for param in function.params:
         spec = tensor_type(param)
@@ -100,7 +100,7 @@ def write_region(region: Region, *, threads: int = 0) -> Source:
     outputs = _own_outputs(draft, inputs, tuple(draft.value(out) for out in function.outputs))
     draft.fuse(outputs)
     text = emit_unit(draft, inputs, outputs, threads=threads)
-    return Source(draft, text, used_constants(draft))
+    return AclSource(draft, text, used_constants(draft))
 
 
 def has_two_meanings(region: Region) -> str:
@@ -113,11 +113,11 @@ def has_two_meanings(region: Region) -> str:
 
 
 def _own_outputs(
-    draft: Draft, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
-) -> tuple[Tensor, ...]:
+    draft: AclDraft, inputs: tuple[AclTensor, ...], outputs: tuple[AclTensor, ...]
+) -> tuple[AclTensor, ...]:
     """Copy outputs that are inputs, constants, or given twice."""
-    taken: set[Tensor] = {*inputs, *draft.constants}
-    own: list[Tensor] = []
+    taken: set[AclTensor] = {*inputs, *draft.constants}
+    own: list[AclTensor] = []
     for output in outputs:
         tensor = draft.copy(output, output.shape, "output") if output in taken else output
         taken.add(tensor)

@@ -18,7 +18,7 @@ from intarsia.plugin.accelerator import (
 )
 
 
-class Tensor(Struct, frozen=True, eq=False):
+class AclTensor(Struct, frozen=True, eq=False):
     """A tensor of the unit.
 
     Attributes:
@@ -34,7 +34,7 @@ class Tensor(Struct, frozen=True, eq=False):
     per_channel: bool = False
 
 
-class Quantization(Struct, frozen=True):
+class AclQuantization(Struct, frozen=True):
     """What the integers of a tensor stand for: ``(q - zero) * scale``.
 
     Attributes:
@@ -46,11 +46,11 @@ class Quantization(Struct, frozen=True):
     zero: int = 0
 
 
-Arg: TypeAlias = "Tensor | tuple[Tensor, ...] | str | None"
+Arg: TypeAlias = "AclTensor | tuple[AclTensor, ...] | str | None"
 """A tensor, a vector of them, C++ text that may name ``{activation}``, or no tensor."""
 
 
-class Step(Struct, frozen=True):
+class AclStep(Struct, frozen=True):
     """One function of the library: ``configure`` and ``validate`` take the same arguments.
 
     Attributes:
@@ -63,23 +63,23 @@ class Step(Struct, frozen=True):
 
     function: str
     args: tuple[Arg, ...]
-    result: Tensor
+    result: AclTensor
     label: str
     activation: str | None = None
 
     @property
-    def reads(self) -> tuple[Tensor, ...]:
+    def reads(self) -> tuple[AclTensor, ...]:
         """The tensors it reads."""
-        found: list[Tensor] = []
+        found: list[AclTensor] = []
         for arg in self.args:
             if isinstance(arg, tuple):
                 found.extend(arg)
-            elif isinstance(arg, Tensor) and arg is not self.result:
+            elif isinstance(arg, AclTensor) and arg is not self.result:
                 found.append(arg)
         return tuple(found)
 
 
-class Draft(accelerator.Draft[Tensor]):
+class AclDraft(accelerator.Draft[AclTensor]):
     """Collects steps; tensors of expressions are looked up by the expression.
 
     Attributes:
@@ -90,25 +90,25 @@ class Draft(accelerator.Draft[Tensor]):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.tensors: list[Tensor] = []
-        self.steps: list[Step] = []
-        self.quantizations: dict[Tensor, Quantization] = {}
-        self._relatives: dict[Tensor, Tensor] = {}
+        self.tensors: list[AclTensor] = []
+        self.steps: list[AclStep] = []
+        self.quantizations: dict[AclTensor, AclQuantization] = {}
+        self._relatives: dict[AclTensor, AclTensor] = {}
 
     def new_tensor(
         self, shape: tuple[int, ...], dtype: DType, *, per_channel: bool = False
-    ) -> Tensor:
+    ) -> AclTensor:
         """Number a tensor."""
-        tensor = Tensor(len(self.tensors), shape, dtype, per_channel)
+        tensor = AclTensor(len(self.tensors), shape, dtype, per_channel)
         self.tensors.append(tensor)
         return tensor
 
-    def new_result(self, match: Match) -> Tensor:
+    def new_result(self, match: Match) -> AclTensor:
         """Number the tensor of a match's result."""
         spec = tensor_type(match.root)
         return self.new_tensor(spec.static_shape, spec.dtype)
 
-    def constant(self, data: np.ndarray, *, per_channel: bool = False) -> Tensor:
+    def constant(self, data: np.ndarray, *, per_channel: bool = False) -> AclTensor:
         """Take in data known at compile time."""
         tensor = self.new_tensor(data.shape, DType(data.dtype.name), per_channel=per_channel)
         return self.keep(tensor, np.ascontiguousarray(data))
@@ -117,21 +117,21 @@ class Draft(accelerator.Draft[Tensor]):
         self,
         function: str,
         *args: Arg,
-        result: Tensor,
+        result: AclTensor,
         label: str,
         activation: str | None = None,
-    ) -> Tensor:
+    ) -> AclTensor:
         """Append a function and return its result."""
-        self.steps.append(Step(function, args, result, label, activation))
+        self.steps.append(AclStep(function, args, result, label, activation))
         return result
 
-    def family(self, tensor: Tensor) -> Tensor:
+    def family(self, tensor: AclTensor) -> AclTensor:
         """Return the tensor that stands for all whose integers mean the same."""
         while tensor in self._relatives:
             tensor = self._relatives[tensor]
         return tensor
 
-    def quantize(self, tensor: Tensor, quantization: Quantization) -> None:
+    def quantize(self, tensor: AclTensor, quantization: AclQuantization) -> None:
         """Say what the integers of a tensor and its relatives stand for.
 
         Raises:
@@ -143,7 +143,7 @@ class Draft(accelerator.Draft[Tensor]):
                 f"region '{self.name}' reads the same integers as {known} and as {quantization}"
             )
 
-    def relate(self, one: Tensor, other: Tensor) -> None:
+    def relate(self, one: AclTensor, other: AclTensor) -> None:
         """Say that the integers of two tensors mean the same; errors as :meth:`quantize`."""
         first, second = self.family(one), self.family(other)
         if first is second:
@@ -153,7 +153,7 @@ class Draft(accelerator.Draft[Tensor]):
         if known is not None:
             self.quantize(second, known)
 
-    def view(self, tensor: Tensor, shape: tuple[int, ...], label: str) -> Tensor:
+    def view(self, tensor: AclTensor, shape: tuple[int, ...], label: str) -> AclTensor:
         """Return the same elements under another shape; constants are not copied."""
         if tensor.shape == shape:
             return tensor
@@ -164,13 +164,13 @@ class Draft(accelerator.Draft[Tensor]):
             return constant
         return self.copy(tensor, shape, label)
 
-    def copy(self, tensor: Tensor, shape: tuple[int, ...], label: str) -> Tensor:
+    def copy(self, tensor: AclTensor, shape: tuple[int, ...], label: str) -> AclTensor:
         """Return a copy under another shape."""
         result = self.new_tensor(shape, tensor.dtype)
         self.relate(result, tensor)
         return self.add("NEReshapeLayer", tensor, result, result=result, label=label)
 
-    def activate(self, tensor: Tensor, activation: str, label: str) -> Tensor:
+    def activate(self, tensor: AclTensor, activation: str, label: str) -> AclTensor:
         """Append an activation, given as the arguments of ``ActivationLayerInfo``."""
         result = self.new_tensor(tensor.shape, tensor.dtype)
         return self.add(
@@ -182,13 +182,13 @@ class Draft(accelerator.Draft[Tensor]):
             label=label,
         )
 
-    def fuse(self, outputs: tuple[Tensor, ...]) -> None:
+    def fuse(self, outputs: tuple[AclTensor, ...]) -> None:
         """Let functions apply the activation that follows them: ``f; act --> f(act)``."""
-        uses: dict[Tensor, int] = {}
+        uses: dict[AclTensor, int] = {}
         for tensor in (*outputs, *(t for step in self.steps for t in step.reads)):
             uses[tensor] = uses.get(tensor, 0) + 1
-        writers: dict[Tensor, int] = {}
-        kept: list[Step | None] = []
+        writers: dict[AclTensor, int] = {}
+        kept: list[AclStep | None] = []
         for step in self.steps:
             at = writers.get(step.reads[0]) if step.function == "NEActivationLayer" else None
             before = None if at is None else kept[at]

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from intarsia.plugin.accelerator import DType
 
-from .draft import Arg, Draft, Quantization, Step, Tensor, naturals, real
+from .draft import AclDraft, AclQuantization, AclStep, AclTensor, Arg, naturals, real
 from .prelude import INCLUDES, POSTLUDE, PRELUDE, PRODUCT
 
 DATA_TYPES: Mapping[DType, str] = MappingProxyType(
@@ -51,7 +51,7 @@ _PART = 24
 
 
 def emit_unit(
-    draft: Draft, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, threads: int
+    draft: AclDraft, inputs: Sequence[AclTensor], outputs: Sequence[AclTensor], *, threads: int
 ) -> str:
     """Return the C++ of a unit that runs the draft's steps.
 
@@ -103,29 +103,31 @@ def emit_unit(
     return "\n".join(lines) + "\n"
 
 
-def used_constants(draft: Draft) -> tuple[str, ...]:
+def used_constants(draft: AclDraft) -> tuple[str, ...]:
     """Return the names of the constants in the order in which the unit takes them."""
     return tuple(
         name for tensor, (name, _) in draft.constants.items() if _is_used(tensor, draft.steps)
     )
 
 
-def _is_used(tensor: Tensor, steps: Sequence[Step]) -> bool:
+def _is_used(tensor: AclTensor, steps: Sequence[AclStep]) -> bool:
     return any(tensor in step.reads for step in steps)
 
 
-def headers_of(steps: Sequence[Step]) -> list[str]:
+def headers_of(steps: Sequence[AclStep]) -> list[str]:
     """Return the library's headers that declare the functions of the steps."""
     names = {_HEADERS.get(step.function, step.function) for step in steps}
     return [f"arm_compute/runtime/NEON/functions/{name}.h" for name in sorted(names)]
 
 
-def own_functions(steps: Sequence[Step]) -> list[str]:
+def own_functions(steps: Sequence[AclStep]) -> list[str]:
     """Return the C++ of functions that the library lacks, where the steps use them."""
     return [PRODUCT] if any(step.function == "ChangingProduct" for step in steps) else []
 
 
-def _between(draft: Draft, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+def _between(
+    draft: AclDraft, inputs: Sequence[AclTensor], outputs: Sequence[AclTensor]
+) -> list[AclTensor]:
     outside = {*inputs, *outputs}
     return [step.result for step in draft.steps if step.result not in outside]
 
@@ -135,13 +137,13 @@ def shape_text(shape: tuple[int, ...]) -> str:
     return f"TensorShape({naturals(shape[::-1] or (1,))})"
 
 
-def description(draft: Draft, tensor: Tensor) -> str:
-    """Return shape, element type and quantisation of a tensor as C++ arguments."""
+def description(draft: AclDraft, tensor: AclTensor) -> str:
+    """Return shape, element type and quantization of a tensor as C++ arguments."""
     kind = "QSYMM8_PER_CHANNEL" if tensor.per_channel else DATA_TYPES[tensor.dtype]
     text = f"{shape_text(tensor.shape)}, DataType::{kind}"
     if tensor.dtype not in (DType.INT8, DType.UINT8):
         return text
-    meaning = draft.quantizations.get(draft.family(tensor), Quantization((1.0,)))
+    meaning = draft.quantizations.get(draft.family(tensor), AclQuantization((1.0,)))
     if tensor.per_channel:
         scales = ", ".join(real(scale) for scale in meaning.scales)
         return f"{text}, QuantizationInfo(std::vector<float>{{ {scales} }})"
@@ -154,12 +156,12 @@ def _parts(name: str, items: Sequence[str], count: int) -> list[tuple[str, Seque
     return [(f"{name}_{start // count}", items[start : start + count]) for start in starts]
 
 
-def _configuration(draft: Draft, between: Sequence[Tensor]) -> list[str]:
+def _configuration(draft: AclDraft, between: Sequence[AclTensor]) -> list[str]:
     """Configure the functions, one item a step.
 
     A tensor's memory is free after the last function that reads it.
     """
-    last: dict[Tensor, int] = {}
+    last: dict[AclTensor, int] = {}
     for number, step in enumerate(draft.steps):
         last[step.result] = number
         last.update(dict.fromkeys(step.reads, number))
@@ -179,23 +181,23 @@ def _configuration(draft: Draft, between: Sequence[Tensor]) -> list[str]:
     return lines
 
 
-def _number(tensor: Tensor) -> int:
+def _number(tensor: AclTensor) -> int:
     return tensor.number
 
 
-def validation(step: Step) -> str:
+def validation(step: AclStep) -> str:
     """Return the call that asks the library whether it takes a step."""
     return f"{step.function}::validate({_arguments(step, infos=True)})"
 
 
-def _arguments(step: Step, *, infos: bool) -> str:
+def _arguments(step: AclStep, *, infos: bool) -> str:
     return ", ".join(_argument(arg, step, infos=infos) for arg in step.args)
 
 
-def _argument(arg: Arg, step: Step, *, infos: bool) -> str:
+def _argument(arg: Arg, step: AclStep, *, infos: bool) -> str:
     if arg is None:
         return "nullptr"
-    if isinstance(arg, Tensor):
+    if isinstance(arg, AclTensor):
         return f"t{arg.number}.info()" if infos else f"&t{arg.number}"
     if isinstance(arg, str):
         return arg.replace("{activation}", step.activation or "ActivationLayerInfo()")

@@ -15,9 +15,9 @@ from .operators import (
     quantized,
     shape,
 )
-from .operators.row import LIMITS, Row
+from .operators.row import LIMITS, AclRow
 
-TABLE = AcceleratorTable[Row](
+TABLE = AcceleratorTable[AclRow](
     (
         *convolution.ROWS,
         *linear.ROWS,
@@ -34,4 +34,4 @@ TABLE = AcceleratorTable[Row](
 
 def support_table() -> SupportTable:
     """Return what the plugin takes, for the ``annotate`` hook."""
-    return TABLE.support(last=Row.is_valid)
+    return TABLE.support(last=AclRow.is_valid)

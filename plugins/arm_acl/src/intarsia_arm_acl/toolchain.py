@@ -130,10 +130,10 @@ def compile_unit(
         except OSError as cause:
             raise ToolchainError(f"{tools.compiler} did not run: {cause}") from cause
         if done.returncode != 0:
-            said = [line for line in done.stderr.splitlines() if "error" in line]
+            errors = [line for line in done.stderr.splitlines() if "error" in line]
             raise ToolchainError(
                 f"{tools.compiler} failed (status {done.returncode}): "
-                f"{' '.join(said[:3]) or done.stderr[:300]}",
+                f"{' '.join(errors[:3]) or done.stderr[:300]}",
                 hint="is -acl-root a complete release of the library?",
             )
         validate(place, "lib.so")

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from intarsia.plugin.backend import Target
+from intarsia.plugin.backend import Target, UnsupportedError
 from intarsia_ir.tir.module import TensorModule
 from intarsia_loops.codegen.c_interface import Interface
+from intarsia_runtime.artifact.plan import CallPlan
 from intarsia_runtime.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, CompiledUnit
 
 from .entry import print_entry
 from .package import SOURCES_ONLY, package
-from .sources import print_sources
+from .sources import new_functions, print_sources
 from .target import COptions
 from .toolchain import compile_shared, compiler_version, needed_features
 
@@ -20,9 +21,10 @@ def tir_codegen(module: TensorModule, target: Target[COptions]) -> CompiledUnit:
 
     Raises:
         ToolchainError: The C compiler is missing or fails.
-        UnsupportedError: A kernel uses an operation that C has not.
+        UnsupportedError: A kernel uses an operation that C has not, or steps compute sizes.
     """
     options = target.options
+    _check_sizes(module.plan)
     if module.context.freestanding:
         return package(module, options)
     files = {name: text.encode() for name, text in c_sources(module, options).items()}
@@ -39,6 +41,20 @@ def tir_codegen(module: TensorModule, target: Target[COptions]) -> CompiledUnit:
     )
 
 
+def _check_sizes(plan: CallPlan) -> None:
+    """Refuse a plan some of whose sizes steps compute.
+
+    Raises:
+        UnsupportedError: It has such sizes.
+    """
+    stages = () if plan.open is None else plan.open.stages
+    if stages:
+        raise UnsupportedError(
+            f"C code takes sizes of inputs, not one that the model computes: {stages[0][0]}",
+            hint="take backend 'llvm', or give every input a shape",
+        )
+
+
 def c_sources(module: TensorModule, options: COptions) -> dict[str, str]:
     """Return the sources by file name: ``model.h``, ``model.c`` and ``model_entry.c``.
 
@@ -46,8 +62,10 @@ def c_sources(module: TensorModule, options: COptions) -> dict[str, str]:
     of one's own leaves it out.
     """
     interface = Interface(module.plan, options.prefix or "model")
+    functions = new_functions(module)
+    entry = print_entry(module, interface, functions)
     return {
         "model.h": interface.header(),
-        "model.c": print_sources(module, interface, "model.h"),
-        "model_entry.c": print_entry(module, interface),
+        "model.c": print_sources(module, interface, "model.h", functions=functions),
+        "model_entry.c": entry,
     }

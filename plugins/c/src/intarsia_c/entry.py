@@ -10,18 +10,34 @@ from msgspec import Struct, field
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import TensorModule
 from intarsia_loops.codegen.arguments import dlpack_code, faults_of
+from intarsia_loops.codegen.c_functions import Functions
 from intarsia_loops.codegen.c_interface import Interface
+from intarsia_loops.codegen.statements import AddressOf
 from intarsia_runtime.artifact.plan import (
     PLAN_STAMP,
     Argument,
+    ArgumentSource,
     CallPlan,
-    Place,
     RegionStep,
     TensorSpec,
+    calls_open_regions,
+    frame_entry,
     plan_stamp,
 )
 
-from .entry_text import CHECKS, DESCRIBE, EXPECTED, FAIL, INCLUDE, SLOT, STEPS, TYPES
+from .entry_text import (
+    ANY_SIZE,
+    CHECKS,
+    DESCRIBE,
+    EXPECTED,
+    FAIL,
+    INCLUDE,
+    OPEN_STEPS,
+    SLOT,
+    STEPS,
+    TYPES,
+)
+from .open_sizes import FRAME, Frame, any_size
 from .spelling import C99
 
 SIGNATURE = (
@@ -29,23 +45,32 @@ SIGNATURE = (
 )
 
 
-def print_entry(module: TensorModule, interface: Interface) -> str:
+def print_entry(module: TensorModule, interface: Interface, functions: Functions) -> str:
     """Return the source of the exported functions.
+
+    Args:
+        module: What the backend compiles.
+        interface: Names of its tensors.
+        functions: Collects the small functions of ``model.c`` that the text calls.
 
     ``__tvm_ffi_main`` carries out the plan, ``__tvm_ffi_<kernel>`` calls one kernel, and
     ``intarsia_run_steps`` walks a table of C calls (``intarsia_runtime.loading``).
     """
-    statics = Statics()
+    statics = ConstantTables()
     parts = [kernel_wrapper(function, statics) for function in module.functions]
-    parts.append(_Main(interface, statics).text())
-    describe = () if interface.whole else (DESCRIBE,)
-    head = "".join([INCLUDE, TYPES, SLOT, EXPECTED, FAIL, CHECKS])
+    opened = module.plan.open
+    frame = None if opened is None else Frame(functions, opened)
+    parts.append(_CMain(interface, statics, frame).text())
+    describe = (DESCRIBE,) if module.plan.regions and not interface.whole else ()
+    checks = CHECKS if opened is None else CHECKS.replace(*ANY_SIZE)
+    steps = (STEPS, OPEN_STEPS) if calls_open_regions(module.plan) else (STEPS,)
+    head = "".join([INCLUDE, TYPES, SLOT, EXPECTED, FAIL, checks])
     declared = f"const uint64_t {PLAN_STAMP}"
     stamp = f"extern {declared};\n{declared} = UINT64_C({plan_stamp(module.plan)});"
-    return "\n".join([head, *describe, *statics.lines, stamp, "", *parts, STEPS])
+    return "\n".join([head, *describe, *statics.lines, stamp, "", *parts, *steps])
 
 
-class Statics(Struct):
+class ConstantTables(Struct):
     """Constant tables, each once; their names begin with a prefix."""
 
     prefix: str = ""
@@ -60,16 +85,16 @@ class Statics(Struct):
 
     def shape(self, shape: tuple[int, ...]) -> str:
         """Return the sizes as an array."""
-        sizes = ", ".join(str(size) for size in shape) or "0"
+        sizes = ", ".join(map(str, any_size(shape))) or "0"
         return self._add("shape", shape, "int64_t {}[]", f"{{{sizes}}}")
 
     def expected(self, called: Sequence[tuple[str, TensorSpec]]) -> str:
         """Return the descriptions of arguments, each given as ``input 'x'`` and its type."""
         rows: list[str] = []
         for name, spec in called:
-            said = faults_of(name, spec)
-            texts = ",\n    ".join(_quoted(text) for text in said)
-            messages = self._add("faults", said, "char *const {}[]", f"{{\n    {texts}}}")
+            faults = faults_of(name, spec)
+            texts = ",\n    ".join(_quoted(text) for text in faults)
+            messages = self._add("faults", faults, "char *const {}[]", f"{{\n    {texts}}}")
             rows.append(
                 f"{{{dlpack_code(spec.dtype)}, {spec.dtype.bits}, {len(spec.shape)}, "
                 f"{self.shape(spec.shape)}, {messages}}}"
@@ -120,29 +145,36 @@ def function_head(name: str, count: int) -> list[str]:
     ]
 
 
-def check_arguments(count: int, skip: int, expected: str) -> list[str]:
-    """Return what leaves the function if an argument behind the first ``skip`` does not fit."""
+def check_arguments(count: int, skip: int, expected: str, *, behind: int = 0) -> list[str]:
+    """Return what leaves the function if an argument behind the first ``skip`` does not fit.
+
+    There are ``behind`` integers behind the tensors.
+    """
+    given = f"n - {behind}" if behind else "n"
     return [
         "    (void)handle;",
         "    (void)result;",
-        f"    if (check(args, n, {skip}, {expected}, {count}, data) != 0) {{",
+        f"    if (check(args, {given}, {skip}, {expected}, {count}, data) != 0) {{",
         "        return -1;",
         "    }",
     ]
 
 
-def kernel_wrapper(function: PrimFunc, statics: Statics, prefix: str = "__tvm_ffi_") -> str:
+def kernel_wrapper(function: PrimFunc, statics: ConstantTables, prefix: str = "__tvm_ffi_") -> str:
     """Return the function of packed arguments that calls one kernel."""
     params = function.params
     called = [
         (f"{function.name}: buffer '{b.name}'", TensorSpec(b.name, b.shape, b.dtype))
         for b in params
     ]
-    values = ", ".join(pointer_to(C99.memory[b.dtype], n) for n, b in enumerate(params))
+    places = [pointer_to(C99.memory[b.dtype], n) for n, b in enumerate(params)]
+    behind = len(function.sizes)
+    numbers = range(len(params), len(params) + behind)
+    values = ", ".join([*places, *(f"args[{n}].value.integer" for n in numbers)])
     return "\n".join(
         [
             *function_head(f"{prefix}{function.name}", len(params)),
-            *check_arguments(len(params), 0, statics.expected(called)),
+            *check_arguments(len(params), 0, statics.expected(called), behind=behind),
             f"    kernel_{function.name}({values});",
             "    return 0;",
             "}",
@@ -154,8 +186,9 @@ def kernel_wrapper(function: PrimFunc, statics: Statics, prefix: str = "__tvm_ff
 def region_call(
     step: RegionStep,
     place: Callable[[Argument], str],
-    statics: Statics,
+    statics: ConstantTables,
     called: tuple[str, str],
+    frame: Frame | None = None,
 ) -> list[str]:
     """Return the statements that call a region; its tensors are described on the stack.
 
@@ -164,20 +197,30 @@ def region_call(
         place: Gives the address of an argument.
         statics: Where the shapes go.
         called: The function, and the handle that it is given first, in C.
+        frame: Sizes of a plan of open sizes.
     """
-    count = len(step.args)
+    count = len(step.args) + len(step.sizes)
     lines = [
         "    {",
-        f"        struct intarsia_tensor tensors[{max(1, count)}];",
+        f"        struct intarsia_tensor tensors[{max(1, len(step.args))}];",
         f"        struct intarsia_value packed[{max(1, count)}];",
         "        struct intarsia_value none = {0, 0, {0}};",
     ]
     for number, arg in enumerate(step.args):
-        code = dlpack_code(arg.dtype)
-        values = f"{code}, {arg.dtype.bits}, {len(arg.shape)}, {statics.shape(arg.shape)}"
+        shape = statics.shape(arg.shape) if frame is None else f"shape_{number}"
+        if frame is not None:
+            lines += _open_shape(shape, arg.shape, frame)
+        values = f"{dlpack_code(arg.dtype)}, {arg.dtype.bits}, {len(arg.shape)}, {shape}"
         lines.append(
             f"        describe(&tensors[{number}], &packed[{number}], {place(arg)}, {values});"
         )
+    for number, name in enumerate(step.sizes, start=len(step.args)):
+        assert frame is not None  # of open plans alone
+        lines += [
+            f"        packed[{number}].type = 1;",
+            f"        packed[{number}].zero = 0;",
+            f"        packed[{number}].value.integer = {frame.variable(name)};",
+        ]
     function, handle = called
     return [
         *lines,
@@ -188,9 +231,20 @@ def region_call(
     ]
 
 
-class _Main(Struct):
+def _open_shape(name: str, shape: tuple[int, ...], frame: Frame) -> list[str]:
+    """Return the statements that write the shape of a tensor of the run."""
+    lines = [f"        int64_t {name}[{max(1, len(shape))}];"]
+    for axis, size in enumerate(shape):
+        text = frame.value(size)
+        before = frame.take_statements()
+        lines += [*(f"    {line}" for line in before), f"        {name}[{axis}] = {text};"]
+    return lines
+
+
+class _CMain(Struct):
     interface: Interface
-    statics: Statics
+    statics: ConstantTables
+    frame: Frame | None = None
 
     def text(self) -> str:
         plan = self.interface.plan
@@ -233,21 +287,27 @@ class _Main(Struct):
 
     def _address(self, arg: Argument) -> str:
         match arg.place:
-            case Place.INPUT:
+            case ArgumentSource.INPUT:
                 return pointer_to(C99.memory[arg.dtype], arg.index)
-            case Place.OUTPUT:
+            case ArgumentSource.OUTPUT:
                 return pointer_to(
                     C99.memory[arg.dtype], len(self.interface.plan.inputs) + arg.index
                 )
-            case Place.CONSTANT:
+            case ArgumentSource.CONSTANT:
                 return f"context[{1 + arg.index}].data"
-            case Place.WORKSPACE:
-                return f"context[0].memory + {arg.index}"
+            case ArgumentSource.WORKSPACE:
+                offset = arg.index if self.frame is None else self.frame.offset(arg.index)
+                return f"context[0].memory + {offset}"
 
     def _steps(self) -> list[str]:
-        return self.interface.steps(self._address, self._region)
+        steps = self.interface.steps(self._address, self._region, self.frame)
+        if self.frame is None:
+            return steps
+        number = frame_entry(self.interface.plan)
+        declared = f"    const int64_t *const {FRAME} = context[{number}].data;"
+        return [declared, f"    (void){FRAME};", *steps]
 
-    def _region(self, step: RegionStep) -> list[str]:
+    def _region(self, step: RegionStep, address_of: AddressOf) -> list[str]:
         first = 1 + len(self.interface.plan.constants) + 2 * step.region
         called = f"context[{first}].call", f"context[{first + 1}].handle"
-        return region_call(step, self._address, self.statics, called)
+        return region_call(step, address_of, self.statics, called, self.frame)

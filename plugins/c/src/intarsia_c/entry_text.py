@@ -250,3 +250,62 @@ int32_t intarsia_run_steps(struct table *table, const struct intarsia_value *arg
 }
 """
 """``intarsia_run_steps``, whose table is told in ``intarsia_runtime.loading``."""
+
+ANY_SIZE = (
+    "if (tensor->shape[d] != want->shape[d]) {",
+    "if (want->shape[d] >= 0 && tensor->shape[d] != want->shape[d]) {",
+)
+"""What :data:`CHECKS` has, and has instead where sizes are only known at run time."""
+
+OPEN_STEPS = """\
+struct open_tables {
+    int64_t tensors;
+    int64_t sizes;
+    int64_t count;
+    const int64_t *keys;
+    struct table *const *tables;
+    int64_t *used;
+    int64_t clock;
+    int64_t (*add)(const void *args, int64_t n);
+    int64_t last;
+};
+
+/* The table of these sizes among those that are there, or -1; the one that ran last comes first. */
+static int64_t find_table(const struct open_tables *all, const struct intarsia_value *sizes)
+{
+    for (int64_t i = -1; i < all->count; ++i) {
+        const int64_t number = i < 0 ? all->last : i;
+        int64_t same = 0;
+        while (same < all->sizes
+               && all->keys[number * all->sizes + same] == sizes[same].value.integer) {
+            ++same;
+        }
+        if (same == all->sizes) {
+            return number;
+        }
+    }
+    return -1;
+}
+
+int32_t intarsia_run_open_steps(struct open_tables *all, const struct intarsia_value *args,
+                                int32_t n, struct intarsia_value *result);
+int32_t intarsia_run_open_steps(struct open_tables *all, const struct intarsia_value *args,
+                                int32_t n, struct intarsia_value *result)
+{
+    int64_t number;
+    if (n != all->tensors + all->sizes) {
+        return fail("wrong number of arguments");
+    }
+    number = all->count > 0 ? find_table(all, args + all->tensors) : -1;
+    if (number < 0) {
+        number = all->add(args, n);
+    }
+    if (number < 0) {
+        return fail("a region refuses these sizes");
+    }
+    all->last = number;
+    all->used[number] = ++all->clock;
+    return intarsia_run_steps(all->tables[number], args, (int32_t)all->tensors, result);
+}
+"""
+"""``intarsia_run_open_steps``, for plans that call regions of open sizes."""

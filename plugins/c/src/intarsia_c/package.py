@@ -15,10 +15,11 @@ from intarsia_loops.codegen.c_interface import (
     mapping_declaration,
     pack_weights,
 )
+from intarsia_loops.codegen.statements import AddressOf
 from intarsia_runtime.artifact.plan import RegionStep
 from intarsia_runtime.artifact.unit import CompiledUnit
 
-from .entry import Statics, region_call
+from .entry import ConstantTables, region_call
 from .entry_text import DESCRIBE
 from .packed_functions import HEADER, declarations, packed_header, print_packed
 from .sources import print_sources
@@ -96,12 +97,12 @@ def _own_source(module: TensorModule, face: Interface) -> str:
     header = f"{face.prefix}.h"
     if not face.called:
         return print_sources(module, face, header)
-    statics = Statics(prefix="region_")
+    statics = ConstantTables(prefix="region_")
 
-    def region(step: RegionStep) -> list[str]:
+    def region(step: RegionStep, address_of: AddressOf) -> list[str]:
         name = face.called[step.region]
         called = (f"{face.prefix}_{name}_call", f"regions->{name}")
-        return region_call(step, face.member, statics, called)
+        return region_call(step, address_of, statics, called)
 
     text = print_sources(module, face, header, region)
     declared = [
@@ -138,8 +139,8 @@ def _texts(module: TensorModule, face: Interface) -> Mapping[str, str]:
     files[sources[0]] = f"{_own_source(module, face)}\n{own}"
     for region in face.called:
         given = module.context.sources[region]
-        placed = [_place(name_after_model(file, region, name)) for file in given]
-        sources += [file for file in placed if file.startswith("src/")]
+        moved = [_place(name_after_model(file, region, name)) for file in given]
+        sources += [file for file in moved if file.startswith("src/")]
     listed = "".join(f"\n  {source}" for source in sources)
     files["CMakeLists.txt"] = _CMAKE.format(name=name, sources=listed)
     return files

@@ -9,7 +9,7 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_loops.codegen.c_interface import Interface
 
 from .entry import (
-    Statics,
+    ConstantTables,
     called_with,
     check_arguments,
     fill_structs,
@@ -77,7 +77,7 @@ def print_packed(face: Interface, kernels: Sequence[PrimFunc], *, system_lib: bo
         kernels: Those that are called by themselves too.
         system_lib: Whether to list the functions by name.
     """
-    statics = Statics()
+    statics = ConstantTables()
     name = face.prefix
     parts = [kernel_wrapper(function, statics, f"{name}_packed_") for function in kernels]
     parts.append(_main(face, statics))
@@ -90,7 +90,7 @@ def print_packed(face: Interface, kernels: Sequence[PrimFunc], *, system_lib: bo
     return "\n".join([EXPECTED + _FAIL + CHECKS, *statics.lines, "", *parts])
 
 
-def _main(face: Interface, statics: Statics) -> str:
+def _main(face: Interface, statics: ConstantTables) -> str:
     called = called_with(face.plan)
     skip = int(face.asks_constants) + int(bool(face.called))
     size = -(-max(1, face.plan.workspace_bytes) // 8)

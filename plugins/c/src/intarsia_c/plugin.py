@@ -16,12 +16,12 @@ from .target import COptions, canonicalize, this_machine
 
 if TYPE_CHECKING:
     from intarsia.plugin import (
+        CodegenSignature,
         CompiledUnit,
         Function,
         Intrinsic,
         Probe,
         Region,
-        Signature,
         Target,
         TensorModule,
     )
@@ -40,7 +40,9 @@ def register_target_kind() -> Sequence[TargetKind]:
             options=COptions,
             summary="portable C99, compiled by the system's compiler",
             memory=(Memory("global", 64),),
+            control_flow=True,
             reduced_convolution=WINOGRAD,
+            open_sizes=True,
             runtimes=("cpp", "c"),
         ),
     )
@@ -54,7 +56,7 @@ def canonicalize_target(target: Target[COptions]) -> Target[COptions]:
 
 
 @hookimpl
-def target_function(name: str, target: Target[COptions]) -> Signature | None:
+def target_function(name: str, target: Target[COptions]) -> CodegenSignature | None:
     """The procedures that this generator writes."""
     from . import procedures
 
@@ -69,11 +71,20 @@ def lower(
     alignment: int,
     tuned: Tuned | None,
     name: str,
+    functions: Mapping[str, Function],
 ) -> Lowered:
     """Loops that C compilers make good code of."""
     from .lowering import lower_function
 
-    return lower_function(main, regions, target=target, alignment=alignment, tuned=tuned, name=name)
+    return lower_function(
+        main,
+        regions,
+        target=target,
+        alignment=alignment,
+        tuned=tuned,
+        name=name,
+        functions=functions,
+    )
 
 
 @hookimpl

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from intarsia.plugin import Signature
+from intarsia.plugin import CodegenSignature
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import Invoke
 from intarsia_ir.tir.walk import statements
@@ -26,10 +26,10 @@ _INCLUDES = """\
 """
 
 
-def target_function(name: str) -> Signature | None:
+def target_function(name: str) -> CodegenSignature | None:
     """Find a function that loops may call by name; ``None`` if C has none of it."""
     arguments = dot_micro_kernel_arguments(name) or depthwise_micro_kernel_arguments(name)
-    return None if arguments is None else Signature(arguments)
+    return None if arguments is None else CodegenSignature(arguments)
 
 
 def called(functions: Iterable[PrimFunc]) -> frozenset[str]:

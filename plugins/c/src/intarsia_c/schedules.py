@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
@@ -83,7 +83,7 @@ def _square(
 ) -> Stmt:
     """Copy a square to registers and from there: compilers make vectors of both."""
     image, row, column = byte_number
-    square = Buffer("square", (size, size), source.dtype, Scope.REGISTER)
+    square = Buffer("square", (size, size), source.dtype, MemoryScope.REGISTER)
 
     def read(r: PrimExpr, c: PrimExpr) -> Stmt:
         return store(square, (c, r), load(source, image, row + r, column + c))

@@ -12,10 +12,12 @@ from intarsia_ir.tir.passes.simplify import simplify
 from intarsia_ir.tir.passes.split_registers import split_registers
 from intarsia_ir.tir.passes.unroll import unroll
 from intarsia_loops.codegen.c_functions import Functions
-from intarsia_loops.codegen.c_interface import Interface, RegionCall
+from intarsia_loops.codegen.c_interface import Interface
 from intarsia_loops.codegen.c_source import expand_intrinsics, print_kernel
+from intarsia_loops.codegen.statements import RegionCall
 
 from .intrinsics import RULES
+from .open_sizes import print_plan_sizes
 from .procedures import called, print_procedures
 from .spelling import C99
 
@@ -25,8 +27,18 @@ def _flat(function: PrimFunc) -> PrimFunc:
     return merge_lanes(simplify(split_registers(unroll(simplify(function)))))
 
 
+def new_functions(module: TensorModule) -> Functions:
+    """Return what collects the small functions that a module's source calls."""
+    procedures = called(module.functions)
+    return Functions(replace(C99, functions=C99.functions | procedures))
+
+
 def print_sources(
-    module: TensorModule, face: Interface, header: str, region: RegionCall | None = None
+    module: TensorModule,
+    face: Interface,
+    header: str,
+    region: RegionCall | None = None,
+    functions: Functions | None = None,
 ) -> str:
     """Return the text; it includes the named header and ``<math.h>``, and nothing else.
 
@@ -35,17 +47,21 @@ def print_sources(
         face: The model's face in C.
         header: Name of its header.
         region: Writes the call of a region whose function the program has.
+        functions: Small functions that others call too, who include the text.
 
     Raises:
         UnsupportedError: A kernel uses an operation that C has not.
     """
     procedures = called(module.functions)
-    functions = Functions(replace(C99, functions=C99.functions | procedures))
+    functions = new_functions(module) if functions is None else functions
     rules = {**RULES, **module.rules}
     kernels = [
         print_kernel(expand_intrinsics(_flat(function), rules), functions)
         for function in module.functions
     ]
-    parts = (*print_procedures(procedures), *functions.texts.values(), *kernels, face.run(region))
+    opened = module.plan.open is not None
+    sizes = (print_plan_sizes(module.plan, functions),) if opened else ()
+    text = (*kernels, *sizes, face.run(region))
+    parts = (*print_procedures(procedures), *functions.texts.values(), *text)
     head = f'#include "{header}"\n\n#include <math.h>\n'
     return "\n".join([head, *(part for part in parts if part)])

@@ -50,7 +50,7 @@ class Launch(Struct, frozen=True):
 Work: TypeAlias = CopyIn | CopyOut | CopyWithin | Launch
 
 
-class Device(Protocol):
+class GpuDevice(Protocol):
     """Memory and a stream of work."""
 
     def reserve(self, size: int) -> int:

@@ -32,7 +32,7 @@ Dims = tuple[int, int, int, int, int, int]
 """Blocks in x, y and z, then threads of a block in x, y and z."""
 
 
-class Launch(Struct, frozen=True, eq=False):
+class KernelLaunch(Struct, frozen=True, eq=False):
     """One ``__global__`` function and how it is started.
 
     Attributes:
@@ -53,14 +53,14 @@ class Launch(Struct, frozen=True, eq=False):
         return self.dims[3] * self.dims[4] * self.dims[5]
 
 
-def split_launches(function: PrimFunc, options: CudaOptions) -> tuple[Launch, ...]:
+def split_launches(function: PrimFunc, options: CudaOptions) -> tuple[KernelLaunch, ...]:
     """Return the launches of a kernel, in order; loops marked PARALLEL become blocks of threads.
 
     Raises:
         UnsupportedError: A kernel asks for blocks that the target has not.
     """
     parts = function.body.body if isinstance(function.body, Seq) else (function.body,)
-    found: list[Launch] = []
+    found: list[KernelLaunch] = []
     for part in _flat(parts):
         body = _spread(part, options)
         used = _used(body)
@@ -71,7 +71,7 @@ def split_launches(function: PrimFunc, options: CudaOptions) -> tuple[Launch, ..
         written = sum(1 for n in numbers if n >= len(function.input_params))
         name = f"{function.name}_k{len(found)}"
         own = PrimFunc(name, params, written, body)
-        launch = Launch(own, numbers, _dims(body, name), _waits(body))
+        launch = KernelLaunch(own, numbers, _dims(body, name), _waits(body))
         if launch.threads > 1024:
             raise UnsupportedError(f"'{name}' asks for {launch.threads} threads in a block")
         found.append(launch)

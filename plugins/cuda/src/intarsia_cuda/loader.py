@@ -11,15 +11,15 @@ from intarsia_runtime.artifact.plan import CallPlan, RegionStep
 from intarsia_runtime.errors import ArtifactError
 from intarsia_runtime.loading import DeviceModel, LoadRequest, reads_formats
 
-from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, Device, Launch, Work
+from .cpu_device import EmulatedDevice
+from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, GpuDevice, Launch, Work
 from .driver import CudaDevice
-from .emulated import EmulatedDevice
 from .program import (
     FILE,
     SCHEMA,
     DeviceProgram,
-    Operation,
     Spot,
+    StreamOperation,
     check_program,
     constants_used,
     program_from_json,
@@ -53,7 +53,7 @@ def load(request: LoadRequest) -> DeviceModel:
     return DeviceModel(model.run, model.kernel)
 
 
-def _device(program: DeviceProgram, plan: CallPlan, request: LoadRequest) -> Device:
+def _device(program: DeviceProgram, plan: CallPlan, request: LoadRequest) -> GpuDevice:
     if program.emulated:
         stamp = program_stamp(request.file(FILE), plan)
         return EmulatedDevice(request.file("emulated.so"), stamp)
@@ -71,7 +71,7 @@ class LoadedModel:
     """
 
     def __init__(
-        self, program: DeviceProgram, plan: CallPlan, request: LoadRequest, device: Device
+        self, program: DeviceProgram, plan: CallPlan, request: LoadRequest, device: GpuDevice
     ) -> None:
         self._program, self._device = program, device
         self._close = weakref.finalize(self, device.close)
@@ -145,7 +145,7 @@ class LoadedModel:
             return self._arena + spot.index
         return self._places[spot]
 
-    def _work(self, item: Operation) -> Work:
+    def _work(self, item: StreamOperation) -> Work:
         places = tuple(self._address(spot) for spot in item.spots)
         match item.what:
             case "in":

@@ -40,7 +40,7 @@ class Resources(Struct, frozen=True):
     stack_bytes: int
 
 
-class Compiled(Struct, frozen=True, eq=False):
+class NvrtcModule(Struct, frozen=True, eq=False):
     """Machine code, and what it takes.
 
     Attributes:
@@ -99,7 +99,7 @@ def supported_architectures() -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def compile_cuda(text: str, options: CudaOptions) -> Compiled:
+def compile_cuda(text: str, options: CudaOptions) -> NvrtcModule:
     """Compile a source.
 
     Raises:
@@ -127,7 +127,7 @@ def compile_cuda(text: str, options: CudaOptions) -> Compiled:
         ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    return Compiled(cubin, ptx.encode(), read_resources(log), nvrtc_version(nvrtc))
+    return NvrtcModule(cubin, ptx.encode(), read_resources(log), nvrtc_version(nvrtc))
 
 
 def _flags(options: CudaOptions) -> list[bytes]:

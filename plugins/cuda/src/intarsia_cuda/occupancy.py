@@ -19,7 +19,7 @@ _REGISTER_UNIT = 256
 _KIB = 1024
 
 
-class Limits(Struct, frozen=True):
+class MultiprocessorLimits(Struct, frozen=True):
     """What one multiprocessor has.
 
     Attributes:
@@ -35,21 +35,25 @@ class Limits(Struct, frozen=True):
     reserved_bytes: int = _KIB
 
 
-def limits_of(capability: int) -> Limits:
+def limits_of(capability: int) -> MultiprocessorLimits:
     """Return the limits of an architecture, given as 75 or 90."""
     if capability == 75:
-        return Limits(32, 16, 64 * _KIB, 0)
+        return MultiprocessorLimits(32, 16, 64 * _KIB, 0)
     if capability in (80, 87):
-        return Limits(64, 32, 164 * _KIB) if capability == 80 else Limits(48, 16, 164 * _KIB)
+        return (
+            MultiprocessorLimits(64, 32, 164 * _KIB)
+            if capability == 80
+            else MultiprocessorLimits(48, 16, 164 * _KIB)
+        )
     if capability in (90, 100, 103):
-        return Limits(64, 32, 228 * _KIB)
+        return MultiprocessorLimits(64, 32, 228 * _KIB)
     if capability == 110:
-        return Limits(48, 24, 228 * _KIB)
+        return MultiprocessorLimits(48, 24, 228 * _KIB)
     if capability == 89:
-        return Limits(48, 24, 100 * _KIB)
+        return MultiprocessorLimits(48, 24, 100 * _KIB)
     if capability in (120, 121):
-        return Limits(48, 24, 100 * _KIB)
-    return Limits(48, 16, 100 * _KIB)
+        return MultiprocessorLimits(48, 24, 100 * _KIB)
+    return MultiprocessorLimits(48, 16, 100 * _KIB)
 
 
 def occupancy(resources: Resources, threads: int, capability: int) -> float:

@@ -15,12 +15,12 @@ from .target import KIND, LOADER, CudaOptions, canonicalize
 
 if TYPE_CHECKING:
     from intarsia.plugin import (
+        CodegenSignature,
         CompiledUnit,
         Function,
         Intrinsic,
         Probe,
         Region,
-        Signature,
         Target,
         TensorModule,
     )
@@ -71,7 +71,7 @@ def simulated(target: Target[CudaOptions]) -> str:
 
 
 @hookimpl
-def target_function(name: str, target: Target[CudaOptions]) -> Signature | None:
+def target_function(name: str, target: Target[CudaOptions]) -> CodegenSignature | None:
     """CUDA's mathematics, and what this generator writes."""
     from . import spelling
 

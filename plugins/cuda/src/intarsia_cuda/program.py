@@ -10,14 +10,14 @@ from msgspec import Struct, to_builtins
 
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
     KernelStep,
-    Place,
     plan_stamp,
     stamp_of,
 )
-from intarsia_runtime.artifact.plan_json import step_arguments
+from intarsia_runtime.artifact.plan_walk import step_arguments
 from intarsia_runtime.artifact.unit_json import Index, Size, read_unit_json
 from intarsia_runtime.errors import ArtifactError
 
@@ -39,7 +39,7 @@ class Spot(Struct, frozen=True):
     index: Size
 
 
-class Operation(Struct, frozen=True):
+class StreamOperation(Struct, frozen=True):
     """One thing that the stream of the device does.
 
     Attributes:
@@ -87,14 +87,14 @@ class DeviceProgram(Struct, frozen=True):
     kernels: Mapping[str, Start]
     functions: Mapping[str, tuple[tuple[str, tuple[Index, ...]], ...]]
     reads: Mapping[str, Index]
-    operations: tuple[Operation, ...]
+    operations: tuple[StreamOperation, ...]
 
     def to_json(self) -> str:
         """Return the program as text."""
         return json.dumps({"schema": SCHEMA, **to_builtins(self)}, indent=1, sort_keys=True) + "\n"
 
 
-class _Versioned(Struct, frozen=True):
+class _VersionedProgram(Struct, frozen=True):
     """What every version of the file has."""
 
     schema: int
@@ -106,7 +106,7 @@ def program_from_json(data: bytes) -> DeviceProgram:
     Raises:
         ArtifactError: The text is damaged or of another schema.
     """
-    if read_unit_json(data, _Versioned, file=FILE).schema != SCHEMA:
+    if read_unit_json(data, _VersionedProgram, file=FILE).schema != SCHEMA:
         raise ArtifactError(
             f"{FILE} has another schema than {SCHEMA}", hint="compile the model again"
         )
@@ -145,7 +145,7 @@ def program_stamp(text: bytes, plan: CallPlan) -> int:
 
 def plan_operations(
     plan: CallPlan, launches: Mapping[str, Sequence[tuple[str, tuple[int, ...]]]]
-) -> tuple[Operation, ...]:
+) -> tuple[StreamOperation, ...]:
     """Place the copies: an input goes to the device before its first reader, an output comes back
     behind its last writer.
 
@@ -153,19 +153,21 @@ def plan_operations(
         plan: The call plan.
         launches: As :attr:`DeviceProgram.functions`.
     """
-    inside: list[Operation] = []
+    inside: list[StreamOperation] = []
     for number, step in enumerate(plan.steps):
         if isinstance(step, KernelStep):
             inside += [
-                Operation("launch", tuple(_spot(step.args[n]) for n in taken), name, step=number)
+                StreamOperation(
+                    "launch", tuple(_spot(step.args[n]) for n in taken), name, step=number
+                )
                 for name, taken in launches[step.function]
             ]
         elif isinstance(step, CopyStep):
             spots = (_spot(step.destination), _spot(step.source))
-            inside.append(Operation("copy", spots, bytes=step.source.bytes, step=number))
+            inside.append(StreamOperation("copy", spots, bytes=step.source.bytes, step=number))
         else:
-            spots = tuple(_spot(argument) for argument in step.args)
-            inside.append(Operation("region", spots, step=number))
+            spots = tuple(_spot(argument) for argument in step_arguments(step))
+            inside.append(StreamOperation("region", spots, step=number))
     first: dict[int, list[Spot]] = {}
     last: dict[int, list[Spot]] = {}
     touched: dict[Spot, tuple[int, int]] = {}
@@ -173,16 +175,16 @@ def plan_operations(
         for spot in operation.spots:
             touched[spot] = (touched.get(spot, (number, 0))[0], number)
     for spot, (begin, end) in touched.items():
-        if spot.place == Place.INPUT.value:
+        if spot.place == ArgumentSource.INPUT.value:
             first.setdefault(begin, []).append(spot)
-        elif spot.place == Place.OUTPUT.value:
+        elif spot.place == ArgumentSource.OUTPUT.value:
             last.setdefault(end, []).append(spot)
-    placed: list[Operation] = []
+    operations: list[StreamOperation] = []
     for number, operation in enumerate(inside):
-        placed += [Operation("in", (spot,)) for spot in first.get(number, ())]
-        placed.append(operation)
-        placed += [Operation("out", (spot,)) for spot in last.get(number, ())]
-    return tuple(placed)
+        operations += [StreamOperation("in", (spot,)) for spot in first.get(number, ())]
+        operations.append(operation)
+        operations += [StreamOperation("out", (spot,)) for spot in last.get(number, ())]
+    return tuple(operations)
 
 
 def _spot(argument: Argument) -> Spot:
@@ -195,6 +197,6 @@ def constants_used(plan: CallPlan) -> tuple[int, ...]:
         argument.index
         for step in plan.steps
         for argument in step_arguments(step)
-        if argument.place is Place.CONSTANT
+        if argument.place is ArgumentSource.CONSTANT
     }
     return tuple(sorted(used))

@@ -10,7 +10,7 @@ from intarsia_runtime.artifact.plan import Argument, TensorSpec
 from intarsia_runtime.errors import PluginError
 from intarsia_runtime.loading import NativeCall
 
-from .device import Device
+from .device import GpuDevice
 
 
 class HostCall:
@@ -25,7 +25,7 @@ class HostCall:
         arrays: Bytes of each tensor.
     """
 
-    def __init__(self, region: NativeCall, args: Sequence[Argument], device: Device) -> None:
+    def __init__(self, region: NativeCall, args: Sequence[Argument], device: GpuDevice) -> None:
         self._region = region
         self.arrays = [device.staging(argument.bytes) for argument in args]
         self._block = ArgumentBlock([TensorSpec("", a.shape, a.dtype) for a in args])

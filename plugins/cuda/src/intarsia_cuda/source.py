@@ -17,7 +17,7 @@ from intarsia_loops.codegen.c_functions import Functions
 from intarsia_loops.codegen.c_source import expand_intrinsics, kernel_name, print_kernel
 
 from .intrinsics import RULES
-from .launches import Launch, split_launches
+from .launches import KernelLaunch, split_launches
 from .spelling import spelling
 from .target import CudaOptions
 
@@ -46,7 +46,7 @@ _FAR = 1 << 30
 """Elements up to which 32 bits count positions."""
 
 
-class Source(Struct, frozen=True, eq=False):
+class CudaSource(Struct, frozen=True, eq=False):
     """The kernels of a module.
 
     Attributes:
@@ -55,10 +55,10 @@ class Source(Struct, frozen=True, eq=False):
     """
 
     text: str
-    launches: Mapping[str, tuple[Launch, ...]]
+    launches: Mapping[str, tuple[KernelLaunch, ...]]
 
     @property
-    def kernels(self) -> tuple[tuple[str, Launch], ...]:
+    def kernels(self) -> tuple[tuple[str, KernelLaunch], ...]:
         """Every ``__global__`` function by its name."""
         return tuple(
             (kernel_name(launch.function), launch)
@@ -71,7 +71,7 @@ def print_source(
     functions: Sequence[PrimFunc],
     options: CudaOptions,
     rules: Mapping[Intrinsic, IntrinsicRule] = RULES,
-) -> Source:
+) -> CudaSource:
     """Write kernels as CUDA C++.
 
     Args:
@@ -98,7 +98,7 @@ def print_source(
     called = "\n".join([*small.texts.values(), *kernels])
     used = [t for name, t in small.texts.items() if called.count(f"{name}(") > 1]
     text = "\n".join([head, *used, *kernels])
-    return Source(text, launches)
+    return CudaSource(text, launches)
 
 
 def _told(options: CudaOptions) -> tuple[tuple[str, str], ...]:
@@ -110,7 +110,7 @@ def _told(options: CudaOptions) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _near(launch: Launch) -> bool:
+def _near(launch: KernelLaunch) -> bool:
     """Whether 32 bits count every element and every thread."""
     elements = [buffer.elements for buffer in launch.function.params]
     x, y, z, *_ = launch.dims

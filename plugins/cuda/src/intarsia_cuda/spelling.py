@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from intarsia.plugin import Signature
+from intarsia.plugin import CodegenSignature
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_ir.tir.stmt import Thread
 from intarsia_loops.codegen.c_math import MATH, by_type, of_both_types
@@ -31,20 +31,20 @@ MMA: Mapping[str, str] = MappingProxyType(
 )
 """``ix_mma_*(c, a, b)``: adds a product of 16 x 8 by 8 x 8 that a warp holds in registers."""
 
-_OWN = {name: Signature(2) for name in (SHUFFLE, COPY_16)} | {
-    name: Signature(3) for name in MMA.values()
+_OWN = {name: CodegenSignature(2) for name in (SHUFFLE, COPY_16)} | {
+    name: CodegenSignature(3) for name in MMA.values()
 }
 
 
-def target_function(name: str) -> Signature | None:
+def target_function(name: str) -> CodegenSignature | None:
     """Return what a function of CUDA's mathematics takes and gives; ``None`` if there is none."""
     if name in _OWN:
         return _OWN[name]
     for names, count in ((_ONE, 1), (_TWO, 2)):
         if name in names:
-            return Signature(count, frozenset({DType.FLOAT64}))
+            return CodegenSignature(count, frozenset({DType.FLOAT64}))
         if name.endswith("f") and name[:-1] in names:
-            return Signature(count, frozenset({DType.FLOAT32}))
+            return CodegenSignature(count, frozenset({DType.FLOAT32}))
     return None
 
 

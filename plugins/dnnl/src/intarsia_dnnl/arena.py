@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -36,7 +38,7 @@ class ArenaPlan(Struct, frozen=True):
 
 def plan_arena(lifetimes: Mapping[int, Lifetime]) -> ArenaPlan:
     """Give every buffer an offset such that no two alive at once overlap; largest first."""
-    placed: list[tuple[int, int, Lifetime]] = []
+    allocated: list[tuple[int, int, Lifetime]] = []
     offsets: dict[int, int] = {}
     total = 0
     for buffer in sorted(lifetimes, key=lambda b: (-lifetimes[b].bytes, b)):
@@ -44,12 +46,12 @@ def plan_arena(lifetimes: Mapping[int, Lifetime]) -> ArenaPlan:
         size = max(ALIGNMENT, -(-life.bytes // ALIGNMENT) * ALIGNMENT)
         rivals = [
             (begin, end)
-            for begin, end, other in placed
+            for begin, end, other in allocated
             if other.first <= life.last and life.first <= other.last
         ]
         offset = _first_gap(sorted(rivals), size)
         offsets[buffer] = offset
-        placed.append((offset, offset + size, life))
+        allocated.append((offset, offset + size, life))
         total = max(total, offset + size)
     return ArenaPlan(offsets, total)
 
@@ -68,6 +70,40 @@ def aligned_bytes(size: int) -> np.ndarray:
     block = np.empty(size + ALIGNMENT, np.uint8)
     start = -block.ctypes.data % ALIGNMENT
     return block[start : start + max(1, size)]
+
+
+class Workspace:
+    """Memory of intermediate tensors that the primitives of several sizes use in turn.
+
+    Its users move when it grows.
+    """
+
+    def __init__(self) -> None:
+        self._block = aligned_bytes(0)
+        self._users: list[weakref.ref[Movable]] = []
+
+    def reserve(self, size: int) -> int:
+        """Return the address of at least ``size`` bytes; what they hold is lost."""
+        if size > self._block.nbytes:
+            self._block = aligned_bytes(size)
+            self._users = [user for user in self._users if user() is not None]
+            for reference in self._users:
+                user = reference()
+                if user is not None:
+                    user.move(self._block.ctypes.data)
+        return self._block.ctypes.data
+
+    def add(self, user: Movable) -> None:
+        """Remember who is to move; not kept alive."""
+        self._users.append(weakref.ref(user))
+
+
+class Movable(Protocol):
+    """A user of a workspace."""
+
+    def move(self, base: int, /) -> None:
+        """Go on at another address."""
+        ...
 
 
 class Pool:

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from intarsia_runtime.plugin import UnsupportedError
 
-from .arena import Pool, aligned_bytes
+from .arena import aligned_bytes
 from .faults import Candidate, find_fault, is_slow
+from .layout_hints import LayoutHint, find_layout_hints
 from .layouts import canonical, channels_last
 from .names import (
     BF16,
@@ -31,11 +32,11 @@ from .names import (
     Arg,
     Query,
 )
-from .program import Node, PostOp, Program
+from .program import PostOp, PrimitiveNode, PrimitiveProgram
 from .sdk import Dnnl
 from .steps import ExecutionArgument
-from .stored import StoredWeight, stored_weight
-from .wishes import Wish, find_wishes
+from .stored import StoredWeight
+from .weights import Weights
 
 
 class Home(Enum):
@@ -47,7 +48,7 @@ class Home(Enum):
     SCRATCH = "scratch"
 
 
-class Buffer(Struct, frozen=True):
+class MemoryBuffer(Struct, frozen=True):
     """Memory of a tensor.
 
     Attributes:
@@ -63,7 +64,7 @@ class Buffer(Struct, frozen=True):
     where: int = 0
 
 
-class Tensor(Struct, frozen=True):
+class MemoryTensor(Struct, frozen=True):
     """A layout and the memory it is about.
 
     Attributes:
@@ -73,7 +74,7 @@ class Tensor(Struct, frozen=True):
     """
 
     desc: int
-    buffer: Buffer
+    buffer: MemoryBuffer
     offset: int = 0
 
 
@@ -88,12 +89,12 @@ class Execution(Struct, frozen=True):
     """
 
     primitive: int
-    arguments: tuple[tuple[int, Tensor], ...]
+    arguments: tuple[tuple[int, MemoryTensor], ...]
     label: str
     implementation: str
 
 
-Operands = Callable[[int], Sequence[tuple[int, Tensor]]]
+Operands = Callable[[int], Sequence[tuple[int, MemoryTensor]]]
 Create = Callable[[tuple[int, ...], int], "int | None"]
 
 
@@ -110,6 +111,7 @@ class Assembly:
         executions: What runs, in order.
         scratch_bytes: The largest scratch memory any of them needs.
         keep_alive: What its executions read besides the pool.
+        weights: The constants, in all layouts that are read of them.
         pool: Memory of the constants that were reordered.
         moved: What was reordered, and what came out.
     """
@@ -117,10 +119,11 @@ class Assembly:
     def __init__(
         self,
         dnnl: Dnnl,
-        program: Program,
+        program: PrimitiveProgram,
         constants: Mapping[str, np.ndarray],
-        build_node: Callable[[Assembly, Node], None],
+        build_node: Callable[[Assembly, PrimitiveNode], None],
         narrow: AbstractSet[int] | None = None,
+        weights: Weights | None = None,
     ) -> None:
         self.dnnl = dnnl
         self._build_node = build_node
@@ -130,33 +133,37 @@ class Assembly:
         for value in narrow or ():
             self.dtypes[value] = BF16
         self.products = F32 if narrow is None else BF16
-        self.values: dict[int, Tensor] = {}
+        self.values: dict[int, MemoryTensor] = {}
         self.executions: list[Execution] = []
         self.scratch_bytes = 0
         self.keep_alive: list[object] = []
-        self.pool = Pool()
-        self.moved: list[tuple[Tensor, Tensor]] = []
+        self.weights = Weights(dnnl, program, constants) if weights is None else weights
+        self.pool = self.weights.pool
+        self.moved: list[tuple[MemoryTensor, MemoryTensor]] = []
         self._stored: dict[int, StoredWeight] = {}
-        self._alternates: dict[tuple[int, int, int], list[Tensor]] = {}
+        self._origins: dict[int, int] = {}
+        self._alternates: dict[tuple[int, int, int], list[MemoryTensor]] = {}
         self._buffers = 0
         self._borrowed = aligned_bytes(0)
         self._scratch = self.new_buffer(Home.SCRATCH)
         for position, value in enumerate(program.inputs):
-            self.values[value] = Tensor(
+            self.values[value] = MemoryTensor(
                 self.row_major(value), self.new_buffer(Home.ARGUMENT, 0, position)
             )
         for value in program.constants:
-            self.values[value] = self._constant(value, stored_weight(program, value, constants))
+            self.values[value] = self._constant(value)
         self._outputs = {
             value: self.new_buffer(Home.ARGUMENT, 0, len(program.inputs) + position)
             for position, value in reversed(list(enumerate(program.outputs)))
         }
-        self.wishes: Mapping[int, Wish] = find_wishes(dnnl, program, frozenset(self._outputs))
+        self.layout_hints: Mapping[int, LayoutHint] = find_layout_hints(
+            dnnl, program, frozenset(self._outputs)
+        )
 
-    def new_buffer(self, home: Home, size: int = 0, where: int = 0) -> Buffer:
+    def new_buffer(self, home: Home, size: int = 0, where: int = 0) -> MemoryBuffer:
         """Make a buffer."""
         self._buffers += 1
-        return Buffer(self._buffers, home, size, where)
+        return MemoryBuffer(self._buffers, home, size, where)
 
     def new_value(self, like: int) -> int:
         """Number a value that the program does not have, of the shape and type of another."""
@@ -164,18 +171,20 @@ class Assembly:
         self.dtypes.append(self.dtypes[like])
         return len(self.shapes) - 1
 
-    def _constant(self, value: int, stored: StoredWeight) -> Tensor:
+    def _constant(self, value: int) -> MemoryTensor:
+        stored = self.weights.stored(value)
         buffer = self.new_buffer(Home.CONSTANT, stored.plain_bytes)
         self._stored[buffer.number] = stored
+        self._origins[buffer.number] = value
         self.keep_alive.append(stored)
-        return Tensor(self.row_major(value), buffer)
+        return MemoryTensor(self.row_major(value), buffer)
 
-    def address(self, buffer: Buffer) -> int:
+    def address(self, buffer: MemoryBuffer) -> int:
         """Return where a constant lies, row-major; unpacked if it is stored in another layout."""
         stored = self._stored.get(buffer.number)
         return buffer.where if stored is None else stored.plain().ctypes.data
 
-    def _as_stored(self, tensor: Tensor, desc: int) -> Tensor | None:
+    def _as_stored(self, tensor: MemoryTensor, desc: int) -> MemoryTensor | None:
         """Return the constant in the layout ``desc`` if it is stored so."""
         stored = self._stored.get(tensor.buffer.number)
         if stored is None or stored.packed is None or tensor.offset:
@@ -186,19 +195,14 @@ class Assembly:
         data = stored.data
         if self.dnnl.size(desc) != data.nbytes:
             return None  # with sums of the weights behind them
-        return Tensor(desc, self.new_buffer(Home.CONSTANT, data.nbytes, data.ctypes.data))
+        return MemoryTensor(desc, self.new_buffer(Home.CONSTANT, data.nbytes, data.ctypes.data))
 
-    def reordered_bytes(self) -> int:
-        """Return the bytes of constants that were reordered or unpacked."""
-        moved = sum(target.buffer.bytes for _, target in self.moved)
-        return moved + sum(stored.unpacked_bytes for stored in self._stored.values())
-
-    def integer(self, number: int) -> Tensor:
+    def integer(self, number: int) -> MemoryTensor:
         """Return a 32-bit integer in memory, e.g. a zero point."""
         data = np.asarray([number], np.int32)
         self.keep_alive.append(data)
         buffer = self.new_buffer(Home.CONSTANT, data.nbytes, data.ctypes.data)
-        return Tensor(self.dnnl.plain((1,), S32), buffer)
+        return MemoryTensor(self.dnnl.plain((1,), S32), buffer)
 
     def row_major(self, value: int) -> int:
         """Describe the row-major layout of a value."""
@@ -210,7 +214,7 @@ class Assembly:
 
     # Layouts ------------------------------------------------------------------------------------
 
-    def in_layout(self, tensor: Tensor, desc: int) -> Tensor:
+    def in_layout(self, tensor: MemoryTensor, desc: int) -> MemoryTensor:
         """Return the tensor in the layout ``desc``, reordered if it is in another."""
         if self.dnnl.equal(tensor.desc, desc):
             return tensor
@@ -222,22 +226,35 @@ class Assembly:
         self._alternates.setdefault(key, []).append(result)
         return result
 
-    def _reordered(self, tensor: Tensor, desc: int) -> Tensor:
+    def _reordered(self, tensor: MemoryTensor, desc: int) -> MemoryTensor:
         size = self.dnnl.size(desc)
         if tensor.buffer.home is Home.CONSTANT:
             stored = self._as_stored(tensor, desc)
             if stored is not None:
                 return stored
-            address = self.pool.allocate(size)
-            target = Tensor(desc, self.new_buffer(Home.CONSTANT, size, address))
-            self._run_now(self._reorder(tensor.desc, desc), tensor, target)
-            self.moved.append((tensor, target))
-            return target
-        target = Tensor(desc, self.new_buffer(Home.ARENA, size))
+            return self._reordered_constant(tensor, desc, size)
+        target = MemoryTensor(desc, self.new_buffer(Home.ARENA, size))
         self.copy(tensor, target)
         return target
 
-    def copy(self, source: Tensor, target: Tensor) -> None:
+    def _reordered_constant(self, tensor: MemoryTensor, desc: int, size: int) -> MemoryTensor:
+        """Return a constant in another layout, reordered if nobody wanted it in that before."""
+        origin = self._origins.get(tensor.buffer.number)
+        key = None if origin is None else (origin, tensor.offset, tensor.desc, desc)
+        known = None if key is None else self.weights.find(*key)
+        if known is None:
+            address = self.pool.allocate(size)
+            target = MemoryTensor(desc, self.new_buffer(Home.CONSTANT, size, address))
+            self._run_now(self._reorder(tensor.desc, desc), tensor, target)
+            self.moved.append((tensor, target))
+            if key is not None:
+                self.weights.keep(*key, address, size)
+        else:
+            target = MemoryTensor(desc, self.new_buffer(Home.CONSTANT, size, known.address))
+        self._origins[target.buffer.number] = -target.buffer.where  # no number of a value
+        return target
+
+    def copy(self, source: MemoryTensor, target: MemoryTensor) -> None:
         """Run a reorder from ``source`` to ``target``."""
         arguments = ((Arg.SRC, source), (Arg.DST, target))
         self.emit(self._reorder(source.desc, target.desc), arguments, "reorder")
@@ -249,7 +266,7 @@ class Assembly:
             "reorder_primitive_desc_create", source, engine, target, engine, attribute
         )
 
-    def _operand(self, buffer: Buffer) -> int:
+    def _operand(self, buffer: MemoryBuffer) -> int:
         """Return where a constant can be read until this is asked again."""
         stored = self._stored.get(buffer.number)
         if stored is None or stored.packed is not None or stored.data.flags.aligned:
@@ -260,7 +277,7 @@ class Assembly:
         self._borrowed[: stored.data.nbytes] = stored.data.reshape(-1).view(np.uint8)
         return self._borrowed.ctypes.data
 
-    def _run_now(self, primitive_desc: int, source: Tensor, target: Tensor) -> None:
+    def _run_now(self, primitive_desc: int, source: MemoryTensor, target: MemoryTensor) -> None:
         dnnl = self.dnnl
         scratch = aligned_bytes(dnnl.scratchpad_bytes(primitive_desc))
         arguments = (ExecutionArgument * 3)()
@@ -284,7 +301,7 @@ class Assembly:
         last = channels_last(self.dnnl, self.shapes[value], self.dtypes[value])
         return [self.dense(value).desc, last, self.row_major(value)]
 
-    def dense(self, value: int) -> Tensor:
+    def dense(self, value: int) -> MemoryTensor:
         """Return a value in some layout without gaps."""
         tensor, shape = self.values[value], self.shapes[value]
         strides = self.dnnl.strides(tensor.desc, len(shape))
@@ -294,12 +311,12 @@ class Assembly:
             return self.plain(value)
         return tensor
 
-    def plain(self, value: int) -> Tensor:
+    def plain(self, value: int) -> MemoryTensor:
         """Return a value in row-major layout."""
         desc = self.row_major(value)
         found = self.in_layout(self.values[value], desc)
         # An equal layout may give an axis of size 1 a stride that views and kernels stumble over.
-        return Tensor(desc, found.buffer, found.offset)
+        return MemoryTensor(desc, found.buffer, found.offset)
 
     # Primitives ---------------------------------------------------------------------------------
 
@@ -337,7 +354,7 @@ class Assembly:
 
     def build(
         self,
-        node: Node,
+        node: PrimitiveNode,
         create: Create,
         operands: Operands,
         candidates: Sequence[tuple[int, ...]],
@@ -376,9 +393,9 @@ class Assembly:
         self.values[result] = target
         self._build_rest(node, result, len(post))
 
-    def _without_needless_sums(self, node: Node) -> Node:
+    def _without_needless_sums(self, node: PrimitiveNode) -> PrimitiveNode:
         """An in-place sum saves nothing if the result goes straight to the caller."""
-        if node.result not in self.wishes or not self.wishes[node.result].output:
+        if node.result not in self.layout_hints or not self.layout_hints[node.result].output:
             return node
         post = tuple(
             PostOp("binary", "add", value=op.value) if op.kind == "sum" else op for op in node.post
@@ -387,7 +404,7 @@ class Assembly:
 
     def _choose(
         self,
-        node: Node,
+        node: PrimitiveNode,
         create: Create,
         candidates: Sequence[tuple[int, ...]],
         prepare: Callable[[int], None] | None,
@@ -416,27 +433,31 @@ class Assembly:
             )
         return slow
 
-    def _accumulator(self, value: int, desc: int) -> Tensor:
+    def _accumulator(self, value: int, desc: int) -> MemoryTensor:
         tensor = self.in_layout(self.values[value], desc)
         if tensor.buffer.home is Home.ARENA and tensor.offset == 0:
             # The sum overwrites it, so copies of it in other layouts are of the past.
             for key in [key for key in self._alternates if key[0] == tensor.buffer.number]:
                 del self._alternates[key]
             return tensor
-        target = Tensor(desc, self.new_buffer(Home.ARENA, self.dnnl.size(desc)))
+        target = MemoryTensor(desc, self.new_buffer(Home.ARENA, self.dnnl.size(desc)))
         self.copy(tensor, target)
         return target
 
-    def _target(self, value: int, desc: int, buffer: Buffer | None) -> Tensor:
+    def _target(self, value: int, desc: int, buffer: MemoryBuffer | None) -> MemoryTensor:
         if buffer is None:
-            wish = self.wishes.get(value)
-            if wish is not None and wish.output and self.dnnl.equal(wish.desc, desc):
-                buffer = self._outputs[wish.origin]
+            layout_hint = self.layout_hints.get(value)
+            if (
+                layout_hint is not None
+                and layout_hint.output
+                and self.dnnl.equal(layout_hint.desc, desc)
+            ):
+                buffer = self._outputs[layout_hint.origin]
             else:
                 buffer = self.new_buffer(Home.ARENA, self.dnnl.size(desc))
-        return Tensor(desc, buffer)
+        return MemoryTensor(desc, buffer)
 
-    def _build_rest(self, node: Node, value: int, done: int) -> None:
+    def _build_rest(self, node: PrimitiveNode, value: int, done: int) -> None:
         """Run as primitives of their own the post-ops that the library would not fuse."""
         for position in range(done, len(node.post)):
             op = node.post[position]
@@ -444,32 +465,38 @@ class Assembly:
             result = node.result if last else self.new_value(node.result)
             if op.kind == "eltwise":
                 attrs = {"algorithm": op.algorithm, "alpha": op.alpha, "beta": op.beta}
-                self._build_node(self, Node("eltwise", (value,), result, attrs, label=node.label))
+                self._build_node(
+                    self, PrimitiveNode("eltwise", (value,), result, attrs, label=node.label)
+                )
             else:
                 attrs = {"algorithm": op.algorithm or "add"}
                 args = (value, op.value)
-                self._build_node(self, Node("binary", args, result, attrs, label=node.label))
+                self._build_node(
+                    self, PrimitiveNode("binary", args, result, attrs, label=node.label)
+                )
             value = result
 
     def emit(
-        self, primitive_desc: int, arguments: Sequence[tuple[int, Tensor]], label: str
+        self, primitive_desc: int, arguments: Sequence[tuple[int, MemoryTensor]], label: str
     ) -> None:
         """Create the primitive and append its execution."""
         size = self.dnnl.scratchpad_bytes(primitive_desc)
         if size:
             self.scratch_bytes = max(self.scratch_bytes, size)
-            scratch = Tensor(self.dnnl.scratchpad(primitive_desc), self._scratch)
+            scratch = MemoryTensor(self.dnnl.scratchpad(primitive_desc), self._scratch)
             arguments = (*arguments, (Arg.SCRATCHPAD, scratch))
         primitive = self.dnnl.make("primitive_create", primitive_desc)
         implementation = self.dnnl.implementation(primitive_desc)
         self.executions.append(Execution(primitive, tuple(arguments), label, implementation))
 
-    def finish(self) -> None:
+    def commit(self) -> None:
         """Copy to the caller's arrays the outputs that were not computed in place."""
         for position, value in enumerate(self.program.outputs):
+            if 0 in self.shapes[value]:
+                continue
             tensor = self.values[value]
             number = len(self.program.inputs) + position
             if tensor.buffer.home is Home.ARGUMENT and tensor.buffer.where == number:
                 continue
-            target = Tensor(self.row_major(value), self.new_buffer(Home.ARGUMENT, 0, number))
+            target = MemoryTensor(self.row_major(value), self.new_buffer(Home.ARGUMENT, 0, number))
             self.copy(tensor, target)

@@ -5,14 +5,23 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from intarsia.plugin.accelerator import CompiledUnit, Region, tensor_type
+from intarsia.plugin.accelerator import CompiledUnit, Region, extents, tensor_type
 
-from .draft import Draft
+from .draft import DnnlDraft
 from .fuse import fuse
 from .isa import exact_feature
 from .pack import pack_weights
-from .program import FILE, SCHEMA, Node, Program, multiplies_integers, print_program
+from .program import (
+    FILE,
+    OPEN_SCHEMA,
+    SCHEMA,
+    PrimitiveNode,
+    PrimitiveProgram,
+    multiplies_integers,
+    print_program,
+)
 from .sdk import check_library
+from .specialize import open_program
 from .support import TABLE
 from .target import DnnlOptions
 
@@ -28,11 +37,11 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     """
     if options.library:
         check_library(options.library)
-    draft = Draft(region.name)
+    draft = DnnlDraft(region.name)
     function = region.function
     for param in function.params:
         kind = tensor_type(param)
-        draft.values[param] = draft.new_value(kind.static_shape, kind.dtype.value)
+        draft.values[param] = draft.new_value(extents(param), kind.dtype.value)
     for row, match in TABLE.matches(region):
         draft.values[match.root] = row.lower(draft, match)
     inputs = tuple(draft.value(param) for param in function.params)
@@ -42,7 +51,7 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     fuse(draft, outputs)
     used = {value for node in draft.nodes for value in node.reads} | set(outputs)
     constants = draft.weights(used)
-    program = Program(
+    program = PrimitiveProgram(
         shapes=tuple(draft.shapes),
         dtypes=tuple(draft.dtypes),
         inputs=inputs,
@@ -53,27 +62,29 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
         threads=options.num_threads,
         library=options.library,
     )
+    if region.sizes:
+        program = open_program(program, region.sizes, region.typical)
     weights = {name: draft.constants[value][1] for value, name in constants.items()}
     if options.prepack:
         program, weights = pack_weights(program, weights)
     return CompiledUnit(
         name=region.name,
         loader=LOADER,
-        format=SCHEMA,
+        format=SCHEMA if program.open is None else OPEN_SCHEMA,
         files={FILE: print_program(program)},
         constants=weights,
         cpu_features=_needed(draft, options),
     )
 
 
-def _keeping_nan(node: Node) -> Node:
+def _keeping_nan(node: PrimitiveNode) -> PrimitiveNode:
     """Return ReLU as ``elu`` without its exponential part: of the two, it gives NaN for NaN."""
     if node.kind != "eltwise" or (node.text("algorithm"), node.number("alpha")) != ("relu", 0):
         return node
     return replace(node, attrs={**node.attrs, "algorithm": "elu"})
 
 
-def _needed(draft: Draft, options: DnnlOptions) -> tuple[str, ...]:
+def _needed(draft: DnnlDraft, options: DnnlOptions) -> tuple[str, ...]:
     """Return the processor features without which the library would compute something else."""
     products = multiplies_integers(draft.nodes)
     feature = exact_feature() if products and options.int8 == "auto" else ""

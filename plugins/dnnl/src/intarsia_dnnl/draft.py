@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from intarsia.plugin import accelerator
 
-from .program import AttrValue, Node, PostOp
-from .views import Values
+from .program import AttrValue, PostOp, PrimitiveNode
+from .views import ValueTypes
 
 
-class Draft(accelerator.Draft[int], Values):
+class DnnlDraft(accelerator.Draft[int], ValueTypes):
     """Collects nodes; values are numbers.
 
     Attributes:
@@ -23,8 +23,8 @@ class Draft(accelerator.Draft[int], Values):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        Values.__init__(self)
-        self.nodes: list[Node] = []
+        ValueTypes.__init__(self)
+        self.nodes: list[PrimitiveNode] = []
 
     def constant(self, data: np.ndarray) -> int:
         """Return the value of an array that is known at compile time."""
@@ -47,7 +47,7 @@ class Draft(accelerator.Draft[int], Values):
     ) -> int:
         """Append a node and return its result, of element type ``dtype``."""
         result = self.new_value(shape, dtype)
-        self.nodes.append(Node(kind, args, result, dict(attrs or {}), (), label))
+        self.nodes.append(PrimitiveNode(kind, args, result, dict(attrs or {}), (), label))
         return result
 
     def then(self, op: PostOp) -> None:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from .layouts import is_usual
 from .names import Query
-from .program import Node, PostOp
+from .program import PostOp, PrimitiveNode
 
 if TYPE_CHECKING:
     from .assembly import Assembly
@@ -36,7 +36,7 @@ class Candidate(Struct, frozen=True):
     """
 
     assembly: Assembly
-    node: Node
+    node: PrimitiveNode
     post: Sequence[PostOp]
     made: int
 

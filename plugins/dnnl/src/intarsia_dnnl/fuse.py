@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from .draft import Draft
-from .program import Node, PostOp
+from .draft import DnnlDraft
+from .program import PostOp, PrimitiveNode
 from .views import reshaped
 
 MAX_POST_OPS = 32
@@ -31,7 +31,7 @@ _SWAPPABLE = frozenset({"add", "mul", "max", "min"})
 _VIEWS = frozenset({"reshape", "transpose", "slice"})
 
 
-def fuse(draft: Draft, outputs: Sequence[int]) -> None:
+def fuse(draft: DnnlDraft, outputs: Sequence[int]) -> None:
     """Rewrite ``draft.nodes``: post-ops, biases, sums in place, lower ranks.
 
     Args:
@@ -47,9 +47,9 @@ def fuse(draft: Draft, outputs: Sequence[int]) -> None:
 class _Fusion:
     """One walk over the nodes; a node that takes in a later one moves to the later one's place."""
 
-    def __init__(self, draft: Draft, outputs: Sequence[int]) -> None:
+    def __init__(self, draft: DnnlDraft, outputs: Sequence[int]) -> None:
         self.draft = draft
-        self.order: dict[int, Node] = {}  # result to node, in the order they run
+        self.order: dict[int, PrimitiveNode] = {}  # result to node, in the order they run
         self.uses: dict[int, int] = dict.fromkeys(outputs, 1)
         for node in draft.nodes:
             for value in node.reads:
@@ -67,7 +67,7 @@ class _Fusion:
             self.order[node.result] = node
         self.draft.nodes = list(self.order.values())
 
-    def _fused(self, node: Node) -> tuple[int, Node] | None:
+    def _fused(self, node: PrimitiveNode) -> tuple[int, PrimitiveNode] | None:
         if node.kind == "eltwise":
             producer = self._producer(node.args[0], "eltwise")
             if producer is None or node.post:
@@ -80,7 +80,7 @@ class _Fusion:
             return self._fused_binary(node)
         return None
 
-    def _fused_binary(self, node: Node) -> tuple[int, Node] | None:
+    def _fused_binary(self, node: PrimitiveNode) -> tuple[int, PrimitiveNode] | None:
         left, right = node.args
         algorithm = node.text("algorithm")
         choices = [(left, right)]
@@ -103,17 +103,17 @@ class _Fusion:
     def _lateness(self, choice: tuple[int, int]) -> int:
         return -self.place.get(choice[0], -1)
 
-    def _producer(self, value: int, kind: str) -> Node | None:
+    def _producer(self, value: int, kind: str) -> PrimitiveNode | None:
         node = self.order.get(value)
         if node is None or self.uses.get(value) != 1 or len(node.post) >= MAX_POST_OPS:
             return None
         return node if kind in _ACCEPTS.get(node.kind, frozenset[str]()) else None
 
-    def _joined(self, producer: Node, op: PostOp, node: Node) -> Node:
+    def _joined(self, producer: PrimitiveNode, op: PostOp, node: PrimitiveNode) -> PrimitiveNode:
         label = f"{producer.label}+{node.label}" if len(producer.label) < 200 else producer.label
         return replace(producer, post=(*producer.post, op), result=node.result, label=label)
 
-    def _is_bias(self, producer: Node, other: int) -> bool:
+    def _is_bias(self, producer: PrimitiveNode, other: int) -> bool:
         if producer.kind not in ("conv", "deconv", "matmul") or producer.post:
             return False
         if len(producer.args) > 2 or not self._is_constant(other):
@@ -128,20 +128,20 @@ class _Fusion:
             value = self.order[value].args[0]
         return value in self.draft.constants
 
-    def _with_bias(self, producer: Node, other: int, node: Node) -> Node:
+    def _with_bias(self, producer: PrimitiveNode, other: int, node: PrimitiveNode) -> PrimitiveNode:
         flat = (prod(self.draft.shape(other)),)
         bias = other
         if self.draft.shape(other) != flat:
             bias = self.draft.new_value(flat, self.draft.dtypes[other])
-            self.order[bias] = Node("reshape", (other,), bias)
+            self.order[bias] = PrimitiveNode("reshape", (other,), bias)
         joined = self._joined(producer, PostOp("sum"), node)
         return replace(joined, args=(*producer.args, bias), post=producer.post)
 
 
-def _drop_dead(nodes: Sequence[Node], outputs: Sequence[int]) -> list[Node]:
+def _drop_dead(nodes: Sequence[PrimitiveNode], outputs: Sequence[int]) -> list[PrimitiveNode]:
     """Drop nodes whose result nothing reads."""
     wanted = set(outputs)
-    kept: list[Node] = []
+    kept: list[PrimitiveNode] = []
     for node in reversed(nodes):
         if node.result in wanted:
             kept.append(node)
@@ -149,7 +149,7 @@ def _drop_dead(nodes: Sequence[Node], outputs: Sequence[int]) -> list[Node]:
     return kept[::-1]
 
 
-def _sum_in_place(draft: Draft, outputs: Sequence[int]) -> list[Node]:
+def _sum_in_place(draft: DnnlDraft, outputs: Sequence[int]) -> list[PrimitiveNode]:
     """Turn an added operand that nothing reads afterwards into the accumulator."""
     memory: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -162,7 +162,7 @@ def _sum_in_place(draft: Draft, outputs: Sequence[int]) -> list[Node]:
         else:
             computed.add(node.result)
     kept = {memory.get(value, value) for value in outputs}
-    result: list[Node] = []
+    result: list[PrimitiveNode] = []
     for position, node in enumerate(draft.nodes):
         reads = [memory.get(value, value) for value in node.reads]
         if "sum" in _ACCEPTS.get(node.kind, frozenset[str]()):
@@ -184,12 +184,12 @@ def _sum_in_place(draft: Draft, outputs: Sequence[int]) -> list[Node]:
     return result
 
 
-def _simplify_shapes(draft: Draft) -> list[Node]:
+def _simplify_shapes(draft: DnnlDraft) -> list[PrimitiveNode]:
     """Give matrix products and convolutions the ranks that the library is fastest at."""
-    result: list[Node] = []
+    result: list[PrimitiveNode] = []
     for node in draft.nodes:
         if node.kind == "matmul" and _is_flat(draft, node):
-            result += reshaped(draft, node, _Flat(draft.shape(node.result)).of)
+            result += reshaped(draft, node, _FlatProduct(draft.shape(node.result)).of)
         elif node.kind == "conv" and (gone := _needless_axes(draft, node)):
             numbers = dict(node.attrs)
             for key in ("strides", "dilation", "padding_low", "padding_high"):
@@ -201,7 +201,7 @@ def _simplify_shapes(draft: Draft) -> list[Node]:
     return result
 
 
-class _Flat:
+class _FlatProduct:
     """Shapes of a product of a batch of rows and one matrix, as a product of two matrices."""
 
     def __init__(self, result: tuple[int, ...]) -> None:
@@ -226,7 +226,7 @@ class _Without:
         return tuple(size for axis, size in enumerate(shape) if axis not in self.axes)
 
 
-def _needless_axes(draft: Draft, node: Node) -> tuple[int, ...]:
+def _needless_axes(draft: DnnlDraft, node: PrimitiveNode) -> tuple[int, ...]:
     """Return the spatial axes along which a convolution does nothing, but for one."""
     data, weights, result = (draft.shape(v) for v in (*node.args[:2], node.result))
     gone = tuple(
@@ -238,7 +238,7 @@ def _needless_axes(draft: Draft, node: Node) -> tuple[int, ...]:
     return gone[:-1] if len(gone) == len(data) - 2 else gone
 
 
-def _is_flat(draft: Draft, node: Node) -> bool:
+def _is_flat(draft: DnnlDraft, node: PrimitiveNode) -> bool:
     shape = draft.shape(node.result)
     if len(shape) < 3 or prod(draft.shape(node.args[1])[:-2]) != 1:
         return False

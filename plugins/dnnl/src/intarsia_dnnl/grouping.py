@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 from .assembly import Assembly
-from .program import Node
+from .program import PrimitiveNode
 
 
-def grouped_shape(a: Assembly, node: Node) -> tuple[int, ...]:
+def grouped_shape(a: Assembly, node: PrimitiveNode) -> tuple[int, ...]:
     """Return the shape of a convolution's weights, with a dimension of groups if there are any."""
     shape, groups = a.shapes[node.args[1]], node.integer("groups")
     return shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])
 
 
-def weights_layout(a: Assembly, node: Node, *, transposed: bool) -> int:
+def weights_layout(a: Assembly, node: PrimitiveNode, *, transposed: bool) -> int:
     """Describe row-major weights."""
     shape = grouped_shape(a, node)
     layout = a.dnnl.plain(shape, a.dtypes[node.args[1]])

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from .isa import hides_tiles, usable_features
-from .program import Node, Program
+from .program import PrimitiveNode, PrimitiveProgram
 
 PRODUCTS = frozenset({"conv", "matmul"})
 """Kinds of nodes that multiply in bfloat16; their results have either width."""
@@ -30,7 +30,7 @@ def gains_by_bfloat16(fpmath_mode: str) -> bool:
     return fpmath_mode in ("bf16", "any") and not hides_tiles()
 
 
-def multiplies_narrow(program: Program) -> bool:
+def multiplies_narrow(program: PrimitiveProgram) -> bool:
     """Whether products of the region are to be computed in bfloat16, natively on this machine."""
     return gains_by_bfloat16(program.fpmath_mode) and not _FEATURES.isdisjoint(usable_features())
 
@@ -40,11 +40,11 @@ def has_matrix_unit() -> bool:
     return "amx_bf16" in usable_features()
 
 
-def narrow_values(program: Program) -> frozenset[int]:
+def narrow_values(program: PrimitiveProgram) -> frozenset[int]:
     """Return the values that are kept in bfloat16: none at the region's border, no constants."""
     wide = {*program.inputs, *program.outputs}
     constant = set(program.constants)
-    keeping: list[Node] = []
+    keeping: list[PrimitiveNode] = []
     for node in program.nodes:
         if node.kind in _SAME and constant.issuperset(node.reads):
             constant.add(node.result)
@@ -58,7 +58,7 @@ def narrow_values(program: Program) -> frozenset[int]:
     return frozenset(value for value in results if program.dtypes[value] == "float32")
 
 
-def _spread(wide: set[int], keeping: list[Node], constant: AbstractSet[int]) -> None:
+def _spread(wide: set[int], keeping: list[PrimitiveNode], constant: AbstractSet[int]) -> None:
     """Make wide all operands and results of nodes that keep the width and have one wide already."""
     links: dict[int, list[int]] = {}
     for node in keeping:

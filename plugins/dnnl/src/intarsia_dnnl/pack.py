@@ -15,20 +15,21 @@ from msgspec.structs import replace
 from intarsia.plugin.accelerator import PluginError, UnsupportedError
 from intarsia_runtime.plugin import available_threads
 
-from .assembly import Assembly, Tensor
+from .assembly import Assembly, MemoryTensor
 from .names import BYTES
 from .packed import PackedWeight
 from .primitives import build_node
-from .program import Program
+from .program import PrimitiveProgram
 from .sdk import Dnnl
+from .specialize import without_empty
 
 SMALLEST = 4096
 """Bytes of a constant below which it is not worth a description of its layout."""
 
 
 def pack_weights(
-    program: Program, constants: Mapping[str, np.ndarray]
-) -> tuple[Program, dict[str, np.ndarray]]:
+    program: PrimitiveProgram, constants: Mapping[str, np.ndarray]
+) -> tuple[PrimitiveProgram, dict[str, np.ndarray]]:
     """Return the program and its constants, large ones as its products read them.
 
     They come back as they are where there is no library, or it has no kernel for a node.
@@ -41,10 +42,11 @@ def pack_weights(
         return program, dict(constants)
     try:
         dnnl.set_threads(program.threads or available_threads())
-        assembly = Assembly(dnnl, program, constants, build_node)
-        for node in program.nodes:
+        # Of open sizes, the layouts are those of typical ones.
+        assembly = Assembly(dnnl, without_empty(program), constants, build_node)
+        for node in assembly.program.nodes:
             build_node(assembly, node)
-        assembly.finish()
+        assembly.commit()
         return _packed(assembly, program, constants)
     except UnsupportedError:
         return program, dict(constants)
@@ -53,9 +55,9 @@ def pack_weights(
 
 
 def _packed(
-    assembly: Assembly, program: Program, constants: Mapping[str, np.ndarray]
-) -> tuple[Program, dict[str, np.ndarray]]:
-    moved: dict[int, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    assembly: Assembly, program: PrimitiveProgram, constants: Mapping[str, np.ndarray]
+) -> tuple[PrimitiveProgram, dict[str, np.ndarray]]:
+    moved: dict[int, list[tuple[MemoryTensor, MemoryTensor]]] = defaultdict(list)
     for source, target in assembly.moved:
         moved[source.buffer.number].append((source, target))
     used = {
@@ -82,7 +84,7 @@ def _packed(
 
 
 def _described(
-    assembly: Assembly, value: int, source: Tensor, target: Tensor
+    assembly: Assembly, value: int, source: MemoryTensor, target: MemoryTensor
 ) -> PackedWeight | None:
     """Describe how a constant is stored; ``None`` if it is small or there are no words for it.
 

@@ -20,7 +20,7 @@ Block: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 20)]
 """Elements of an inner block."""
 
 
-class Layout(Struct, frozen=True):
+class PackedLayout(Struct, frozen=True):
     """Where the elements of a tensor lie.
 
     Attributes:
@@ -91,8 +91,8 @@ class PackedWeight(Struct, frozen=True):
         layout: How the constant, seen so, is stored.
     """
 
-    view: Layout
-    layout: Layout
+    view: PackedLayout
+    layout: PackedLayout
 
     def unpack(self, stored: np.ndarray) -> np.ndarray:
         """Return the row-major constant, one axis.

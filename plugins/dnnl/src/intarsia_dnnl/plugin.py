@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from intarsia.plugin import IntarsiaError, RelativePerformance, hookimpl
+from intarsia.plugin import IntarsiaError, hookimpl
 
 from .target import DNNL, DnnlOptions
 
 if TYPE_CHECKING:
-    from intarsia.plugin import CompiledUnit, Probe, Region, SupportTable, Target, TargetKind
+    from intarsia.plugin import (
+        CompiledUnit,
+        Probe,
+        Region,
+        RelativePerformance,
+        SupportTable,
+        Target,
+        TargetKind,
+    )
 
 
 @hookimpl
@@ -34,6 +42,8 @@ def environment_version(target: Target[DnnlOptions]) -> str:
 @hookimpl
 def performance(target: Target[DnnlOptions]) -> RelativePerformance:
     """Faster than the fallback, by the usual factor."""
+    from intarsia.plugin import RelativePerformance
+
     return RelativePerformance()
 
 
@@ -57,10 +67,10 @@ def partition(
     regions: Sequence[Region], target: Target[DnnlOptions], fallback: Target
 ) -> Sequence[Region]:
     """Keep the regions that do enough work: in all, for a byte reordered, and for a call."""
-    from .worth import worthwhile
+    from .profitable import keep_profitable
 
     reduced = fallback.kind.reduced_convolution
-    return [worthwhile(region, target.options, reduced) for region in regions]
+    return [keep_profitable(region, target.options, reduced) for region in regions]
 
 
 @hookimpl

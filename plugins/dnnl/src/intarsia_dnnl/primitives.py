@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from intarsia_runtime.plugin import ArtifactError
 
-from .assembly import Assembly, Home, Tensor
+from .assembly import Assembly, Home, MemoryTensor
 from .grouping import grouped_shape, weights_layout
 from .layouts import is_usual
 from .names import (
@@ -32,13 +32,13 @@ from .names import (
     Arg,
     Query,
 )
-from .program import Node
-from .quantised import BUILDERS as QUANTISED
+from .program import PrimitiveNode
+from .quantized import BUILDERS as QUANTIZED
 from .row_product import build_row_product, is_row_product, product_operands
 from .sdk import longs
 
 
-def build_node(assembly: Assembly, node: Node) -> None:
+def build_node(assembly: Assembly, node: PrimitiveNode) -> None:
     """Make the primitives of one node.
 
     Raises:
@@ -50,7 +50,7 @@ def build_node(assembly: Assembly, node: Node) -> None:
     _BUILDERS[node.kind](assembly, node)
 
 
-def _convolution(a: Assembly, node: Node) -> None:
+def _convolution(a: Assembly, node: PrimitiveNode) -> None:
     transposed = node.kind == "deconv"
     dnnl, source, weights = a.dnnl, node.args[0], node.args[1]
     layout = weights_layout(a, node, transposed=transposed)
@@ -80,10 +80,10 @@ def _convolution(a: Assembly, node: Node) -> None:
             *(from_any, weights_any, bias, to_any, *numbers, attribute),
         )
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         given = a.plain(weights)
-        kernel = Tensor(layout, given.buffer, given.offset)
-        arguments: list[tuple[int, Tensor]] = [
+        kernel = MemoryTensor(layout, given.buffer, given.offset)
+        arguments: list[tuple[int, MemoryTensor]] = [
             (Arg.SRC, a.in_layout(a.values[source], dnnl.queried(made, Query.SRC))),
             (Arg.WEIGHTS, a.in_layout(kernel, dnnl.queried(made, Query.WEIGHTS))),
         ]
@@ -94,7 +94,7 @@ def _convolution(a: Assembly, node: Node) -> None:
     a.build(node, create, operands, [()])
 
 
-def _matmul(a: Assembly, node: Node) -> None:
+def _matmul(a: Assembly, node: PrimitiveNode) -> None:
     if is_row_product(a, node):
         build_row_product(a, node)
         return
@@ -109,10 +109,10 @@ def _matmul(a: Assembly, node: Node) -> None:
         bias = dnnl.plain((*(1,) * (rank - 1), a.shapes[node.result][-1]))
     plain_to = a.row_major(node.result)
     plain_left = dnnl.plain(a.shapes[left], a.products)
-    wish = a.wishes.get(node.result)
+    layout_hint = a.layout_hints.get(node.result)
     targets = [plain_to]
-    if wish is not None and not any(op.kind == "binary" for op in node.post):
-        strides = dnnl.strides(wish.desc, rank)
+    if layout_hint is not None and not any(op.kind == "binary" for op in node.post):
+        strides = dnnl.strides(layout_hint.desc, rank)
         if strides is not None and strides[-1] == 1:
             shape = a.shapes[node.result]
             targets.insert(0, dnnl.strided(shape, strides, a.dtypes[node.result]))
@@ -128,7 +128,7 @@ def _matmul(a: Assembly, node: Node) -> None:
             "matmul_primitive_desc_create", dnnl.engine, one, two, bias, to, attribute
         )
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         return product_operands(a, node, made, a.values[right], bias)
 
     a.build(node, create, operands, candidates)
@@ -145,7 +145,7 @@ def _multiplicable(a: Assembly, value: int) -> int:
     return tensor.desc if by_rows or by_columns else a.row_major(value)
 
 
-def _eltwise(a: Assembly, node: Node) -> None:
+def _eltwise(a: Assembly, node: PrimitiveNode) -> None:
     dnnl = a.dnnl
     algorithm = ELTWISE[node.text("algorithm")]
     numbers = (node.number("alpha"), node.number("beta"))
@@ -157,13 +157,13 @@ def _eltwise(a: Assembly, node: Node) -> None:
             *(*candidate, *numbers, attribute),
         )
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         return [(Arg.SRC, a.in_layout(a.values[node.args[0]], dnnl.queried(made, Query.SRC)))]
 
     a.build(node, create, operands, [(desc, desc) for desc in a.layouts(node.args[0])])
 
 
-def _binary(a: Assembly, node: Node) -> None:
+def _binary(a: Assembly, node: PrimitiveNode) -> None:
     dnnl = a.dnnl
     left, right = node.args
     algorithm = BINARY[node.text("algorithm")]
@@ -181,7 +181,7 @@ def _binary(a: Assembly, node: Node) -> None:
             "binary_primitive_desc_create", dnnl.engine, algorithm, *candidate, attribute
         )
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         return [
             (Arg.SRC, a.in_layout(a.values[left], dnnl.queried(made, Query.SRC, 0))),
             (Arg.SRC_1, a.in_layout(a.values[right], dnnl.queried(made, Query.SRC, 1))),
@@ -190,7 +190,7 @@ def _binary(a: Assembly, node: Node) -> None:
     a.build(node, create, operands, candidates)
 
 
-def _pooling(a: Assembly, node: Node) -> None:
+def _pooling(a: Assembly, node: PrimitiveNode) -> None:
     dnnl, free = a.dnnl, a.free(node.result)
     algorithm = POOLING[node.text("algorithm")]
     numbers = (
@@ -212,17 +212,17 @@ def _pooling(a: Assembly, node: Node) -> None:
 
 
 def _in_any_layout(
-    a: Assembly, node: Node, create: Callable[[tuple[int, ...], int], int | None]
+    a: Assembly, node: PrimitiveNode, create: Callable[[tuple[int, ...], int], int | None]
 ) -> None:
     """Build a primitive of one operand, in the layout it has or one that a fast kernel reads."""
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         return [(Arg.SRC, a.in_layout(a.values[node.args[0]], a.dnnl.queried(made, Query.SRC)))]
 
     a.build(node, create, operands, [(desc,) for desc in a.layouts(node.args[0])])
 
 
-def _softmax(a: Assembly, node: Node) -> None:
+def _softmax(a: Assembly, node: PrimitiveNode) -> None:
     dnnl = a.dnnl
     algorithm = SOFTMAX_LOG if node.text("algorithm") == "log" else SOFTMAX_ACCURATE
 
@@ -237,20 +237,23 @@ def _softmax(a: Assembly, node: Node) -> None:
 
 
 def _along(
-    a: Assembly, node: Node, axis: int, create: Callable[[tuple[int, ...], int], int | None]
+    a: Assembly,
+    node: PrimitiveNode,
+    axis: int,
+    create: Callable[[tuple[int, ...], int], int | None],
 ) -> None:
     """Build a primitive along one axis, which is fast where that axis is dense."""
     shape, source = a.shapes[node.result], a.dense(node.args[0])
     order = [*(place for place in range(len(shape)) if place != axis), axis]
     dense = a.dnnl.permuted(a.dnnl.plain([shape[place] for place in order]), order)
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         return [(Arg.SRC, a.in_layout(source, a.dnnl.queried(made, Query.SRC)))]
 
     a.build(node, create, operands, [(source.desc, source.desc), (dense, dense)])
 
 
-def _layer_norm(a: Assembly, node: Node) -> None:
+def _layer_norm(a: Assembly, node: PrimitiveNode) -> None:
     dnnl, source = a.dnnl, a.plain(node.args[0])
     same = a.dtypes[node.result] == a.dtypes[node.args[0]]
     flags = USE_SCALE | (USE_SHIFT if len(node.args) > 2 else 0)
@@ -262,7 +265,7 @@ def _layer_norm(a: Assembly, node: Node) -> None:
             *(node.number("epsilon"), flags, attribute),
         )
 
-    def operands(_made: int) -> list[tuple[int, Tensor]]:
+    def operands(_made: int) -> list[tuple[int, MemoryTensor]]:
         roles = (Arg.SCALE, Arg.SHIFT)
         weights = [
             (role, a.plain(value)) for role, value in zip(roles, node.args[1:], strict=False)
@@ -272,7 +275,7 @@ def _layer_norm(a: Assembly, node: Node) -> None:
     a.build(node, create, operands, [(source.desc if same else a.row_major(node.result),)])
 
 
-def _batch_norm(a: Assembly, node: Node) -> None:
+def _batch_norm(a: Assembly, node: PrimitiveNode) -> None:
     dnnl, free = a.dnnl, a.free(node.result)
     flags = USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT
 
@@ -283,7 +286,7 @@ def _batch_norm(a: Assembly, node: Node) -> None:
             *(node.number("epsilon"), flags, attribute),
         )
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         roles = (Arg.SCALE, Arg.SHIFT, Arg.MEAN, Arg.VARIANCE)
         weights = [(role, a.plain(value)) for role, value in zip(roles, node.args[1:], strict=True)]
         source = a.in_layout(a.values[node.args[0]], dnnl.queried(made, Query.SRC))
@@ -293,7 +296,7 @@ def _batch_norm(a: Assembly, node: Node) -> None:
     a.build(node, create, operands, [(desc, to) for desc in layouts for to in (desc, free)])
 
 
-def _lrn(a: Assembly, node: Node) -> None:
+def _lrn(a: Assembly, node: PrimitiveNode) -> None:
     dnnl = a.dnnl
     numbers = (node.number("alpha"), node.number("beta"), node.number("bias"))
 
@@ -307,7 +310,7 @@ def _lrn(a: Assembly, node: Node) -> None:
     _along(a, node, 1, create)
 
 
-def _prelu(a: Assembly, node: Node) -> None:
+def _prelu(a: Assembly, node: PrimitiveNode) -> None:
     dnnl = a.dnnl
     slope, free = dnnl.any_layout(a.shapes[node.args[1]]), a.free(node.result)
 
@@ -318,7 +321,7 @@ def _prelu(a: Assembly, node: Node) -> None:
             *(dnnl.engine, FORWARD_INFERENCE, source, slope, result, attribute),
         )
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         return [
             (Arg.SRC, a.in_layout(a.values[node.args[0]], dnnl.queried(made, Query.SRC))),
             (Arg.WEIGHTS, a.in_layout(a.values[node.args[1]], dnnl.queried(made, Query.WEIGHTS))),
@@ -328,7 +331,7 @@ def _prelu(a: Assembly, node: Node) -> None:
     a.build(node, create, operands, [(desc, to) for desc in layouts for to in (desc, free)])
 
 
-def _reduction(a: Assembly, node: Node) -> None:
+def _reduction(a: Assembly, node: PrimitiveNode) -> None:
     dnnl, source = a.dnnl, a.dense(node.args[0])
     algorithm = REDUCTION[node.text("algorithm")]
     free = dnnl.any_layout(a.shapes[node.result])
@@ -340,13 +343,13 @@ def _reduction(a: Assembly, node: Node) -> None:
             *(dnnl.engine, algorithm, *candidate, 0.0, 0.0, attribute),
         )
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         return [(Arg.SRC, a.in_layout(a.values[node.args[0]], dnnl.queried(made, Query.SRC)))]
 
     a.build(node, create, operands, [(source.desc, free), (plain, free)])
 
 
-def _resampling(a: Assembly, node: Node) -> None:
+def _resampling(a: Assembly, node: PrimitiveNode) -> None:
     dnnl, free = a.dnnl, a.free(node.result)
     algorithm = RESAMPLING[node.text("algorithm")]
     sizes = zip(a.shapes[node.result][2:], a.shapes[node.args[0]][2:], strict=True)
@@ -363,7 +366,7 @@ def _resampling(a: Assembly, node: Node) -> None:
     _in_any_layout(a, node, create)
 
 
-def _concat(a: Assembly, node: Node) -> None:
+def _concat(a: Assembly, node: PrimitiveNode) -> None:
     dnnl, count, axis = a.dnnl, len(node.args), node.integer("axis")
     tensors = [a.dense(value) for value in node.args]
     plains = [a.row_major(value) for value in node.args]
@@ -376,7 +379,7 @@ def _concat(a: Assembly, node: Node) -> None:
             *(dnnl.engine, candidate[0], count, axis, layouts, attribute),
         )
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         return [
             (
                 Arg.MULTIPLE_SRC + index,
@@ -405,7 +408,7 @@ def _outermost(a: Assembly, value: int, axis: int) -> int:
     return a.dnnl.permuted(dense, order)
 
 
-def _view(a: Assembly, node: Node) -> None:
+def _view(a: Assembly, node: PrimitiveNode) -> None:
     value = node.args[0]
     tensor = a.values[value]
     desc = _seen(a, node, tensor.desc)
@@ -415,10 +418,10 @@ def _view(a: Assembly, node: Node) -> None:
     if desc is None:
         raise ArtifactError(f"the region has a malformed {node.kind}", where=node.label)
     desc = a.canonical(node.result, desc)
-    a.values[node.result] = Tensor(desc, tensor.buffer, tensor.offset)
+    a.values[node.result] = MemoryTensor(desc, tensor.buffer, tensor.offset)
 
 
-def _seen(a: Assembly, node: Node, desc: int) -> int | None:
+def _seen(a: Assembly, node: PrimitiveNode, desc: int) -> int | None:
     if node.kind == "reshape":
         return a.dnnl.reshaped(desc, a.shapes[node.result])
     moves = [0] * len(node.ints("axes"))
@@ -427,14 +430,14 @@ def _seen(a: Assembly, node: Node, desc: int) -> int | None:
     return a.dnnl.permuted(desc, moves)
 
 
-def _slice(a: Assembly, node: Node) -> None:
+def _slice(a: Assembly, node: PrimitiveNode) -> None:
     value, begin, shape = node.args[0], node.ints("begin"), a.shapes[node.result]
     within = zip(begin, shape, a.shapes[value], strict=True)
     if any(first < 0 or first + size > whole for first, size, whole in within):
         raise ArtifactError("the region has a malformed slice", where=node.label)
     if a.values[value].buffer.home is Home.ARGUMENT:
         part = a.dnnl.sliced(a.values[value].desc, shape, begin)
-        part_of_argument = Tensor(part, a.values[value].buffer)
+        part_of_argument = MemoryTensor(part, a.values[value].buffer)
         a.values[node.result] = a.in_layout(part_of_argument, a.row_major(node.result))
         return
     tensor = a.values[value]
@@ -445,10 +448,10 @@ def _slice(a: Assembly, node: Node) -> None:
     skipped = sum(first * stride for first, stride in zip(begin, strides, strict=True))
     desc = a.dnnl.strided(shape, strides, a.dtypes[value])
     size = BYTES[a.dtypes[value]]
-    a.values[node.result] = Tensor(desc, tensor.buffer, tensor.offset + size * skipped)
+    a.values[node.result] = MemoryTensor(desc, tensor.buffer, tensor.offset + size * skipped)
 
 
-_BUILDERS: Mapping[str, Callable[[Assembly, Node], None]] = MappingProxyType(
+_BUILDERS: Mapping[str, Callable[[Assembly, PrimitiveNode], None]] = MappingProxyType(
     {
         "conv": _convolution,
         "deconv": _convolution,
@@ -467,6 +470,6 @@ _BUILDERS: Mapping[str, Callable[[Assembly, Node], None]] = MappingProxyType(
         "reshape": _view,
         "transpose": _view,
         "slice": _slice,
-        **QUANTISED,
+        **QUANTIZED,
     }
 )

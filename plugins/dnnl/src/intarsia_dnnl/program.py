@@ -12,10 +12,11 @@ from math import prod
 from types import MappingProxyType
 from typing import Annotated, Any, TypeAlias, cast
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import asdict, replace
 
 from intarsia_runtime.plugin import (
+    Index,
     Int64,
     Size,
     interpreting,
@@ -28,6 +29,10 @@ from .names import BYTES, DTYPES
 from .packed import PackedWeight
 
 SCHEMA = 3
+OPEN_SCHEMA = 4
+"""Of programs with sizes that only the run knows."""
+
+SCHEMAS = (SCHEMA, OPEN_SCHEMA)
 FILE = "region.json"
 
 MAX_NODES = 1 << 16
@@ -40,6 +45,23 @@ Shape: TypeAlias = Annotated[tuple[Size, ...], Meta(max_length=12)]
 """oneDNN's tensors have at most 12 axes."""
 
 AttrValue: TypeAlias = "Int64 | float | str | tuple[Int64, ...]"
+
+OpenShape: TypeAlias = Annotated[tuple[Int64 | str, ...], Meta(max_length=12)]
+"""Sizes or positions; texts are expressions over size variables."""
+
+
+class OpenSizes(Struct, frozen=True):
+    """Where a program has sizes that only the run knows.
+
+    Attributes:
+        variables: Size variables, in the order in which a call of the region has them.
+        shapes: Of the values whose shapes have expressions.
+        attrs: Attributes that have expressions, by the number of the node, by name.
+    """
+
+    variables: tuple[str, ...]
+    shapes: Mapping[Value, OpenShape]
+    attrs: Mapping[Index, Mapping[str, OpenShape]]
 
 
 class PostOp(Struct, frozen=True):
@@ -60,7 +82,7 @@ class PostOp(Struct, frozen=True):
     value: Annotated[int, Meta(ge=-1, lt=4 * MAX_NODES)] = -1
 
 
-class Node(Struct, frozen=True):
+class PrimitiveNode(Struct, frozen=True):
     """One primitive, or a view (``reshape``, ``transpose``, ``slice``), moving no data if it can.
 
     Attributes:
@@ -100,14 +122,14 @@ class Node(Struct, frozen=True):
         """Return the attribute ``key``, the name of a function of the library."""
         return str(self.attrs[key])
 
-    def reading(self, mapping: Mapping[int, int]) -> Node:
+    def reading(self, mapping: Mapping[int, int]) -> PrimitiveNode:
         """Return the node over other values."""
         args = tuple(mapping.get(arg, arg) for arg in self.args)
         post = tuple(replace(op, value=mapping.get(op.value, op.value)) for op in self.post)
         return replace(self, args=args, post=post)
 
 
-class Program(Struct, frozen=True):
+class PrimitiveProgram(Struct, frozen=True):
     """A region.
 
     Attributes:
@@ -121,6 +143,8 @@ class Program(Struct, frozen=True):
         threads: Number of threads; 0 takes the caller's.
         library: Path of the library; empty finds it.
         packed: Constants that are not stored row-major, by value.
+        open: The sizes that only the run knows, for which the program itself has typical numbers;
+            ``None`` if there are none.
     """
 
     shapes: tuple[Shape, ...]
@@ -128,19 +152,20 @@ class Program(Struct, frozen=True):
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     constants: Mapping[Value, str]
-    nodes: Annotated[tuple[Node, ...], Meta(max_length=MAX_NODES)]
+    nodes: Annotated[tuple[PrimitiveNode, ...], Meta(max_length=MAX_NODES)]
     fpmath_mode: str = "strict"
     threads: Annotated[int, Meta(ge=0, le=4096)] = 0
     library: str = ""
     packed: Mapping[Value, PackedWeight] = field(default_factory=dict[int, PackedWeight])
+    open: OpenSizes | None = None
 
 
-def multiplies_integers(nodes: Iterable[Node]) -> bool:
+def multiplies_integers(nodes: Iterable[PrimitiveNode]) -> bool:
     """Whether there are products of 8-bit integers."""
     return any(node.kind in ("qconv", "qdeconv", "qmatmul") for node in nodes)
 
 
-def print_program(program: Program) -> bytes:
+def print_program(program: PrimitiveProgram) -> bytes:
     """Return the program as JSON, the same bytes for the same program."""
     body = asdict(program)
     body["constants"] = {str(value): name for value, name in sorted(program.constants.items())}
@@ -148,22 +173,28 @@ def print_program(program: Program) -> bytes:
         str(value): weight.to_json() for value, weight in sorted(program.packed.items())
     }
     body["nodes"] = [_node_to_json(node) for node in program.nodes]
-    return print_unit_json(body, schema=SCHEMA)
+    if program.open is None:
+        del body["open"]
+        return print_unit_json(body, schema=SCHEMA)
+    body["open"] = to_builtins(program.open, str_keys=True)
+    return print_unit_json(body, schema=OPEN_SCHEMA)
 
 
-def parse_program(data: bytes) -> Program:
+def parse_program(data: bytes) -> PrimitiveProgram:
     """Read a program that :func:`print_program` wrote, and check that it can be built.
 
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
-    program = read_versioned_json(data, Program, file=FILE, schema=SCHEMA, writer="intarsia-dnnl")
+    program = read_versioned_json(
+        data, PrimitiveProgram, file=FILE, schema=SCHEMAS, writer="intarsia-dnnl"
+    )
     with interpreting(FILE):
         _check(program)
     return program
 
 
-def _check(program: Program) -> None:
+def _check(program: PrimitiveProgram) -> None:
     """Check what types do not say: numbers of values, sizes of memory, the order of nodes.
 
     Raises:
@@ -189,15 +220,33 @@ def _check(program: Program) -> None:
             raise ValueError(f"value {value} is packed and no constant")
         if weight.view.elements != prod(program.shapes[value]):
             raise ValueError(f"the packed value {value} has another size than its shape says")
+    if program.open is not None:
+        _check_open(program, program.open)
 
 
-def _define(program: Program, known: set[int], value: int) -> None:
+def _check_open(program: PrimitiveProgram, sizes: OpenSizes) -> None:
+    """Check that shapes and attributes of open sizes belong to values and nodes.
+
+    Raises:
+        ValueError: One does not.
+    """
+    for value, shape in sizes.shapes.items():
+        if value >= len(program.shapes) or len(shape) != len(program.shapes[value]):
+            raise ValueError(f"value {value} has another rank, or is not there")
+        if value in program.constants:
+            raise ValueError(f"value {value} is a constant and has an open size")
+    for number, attrs in sizes.attrs.items():
+        if number >= len(program.nodes) or not attrs.keys() <= program.nodes[number].attrs.keys():
+            raise ValueError(f"node {number} has no such attributes: {', '.join(sorted(attrs))}")
+
+
+def _define(program: PrimitiveProgram, known: set[int], value: int) -> None:
     if value in known or value >= len(program.shapes):
         raise ValueError(f"value {value} is there twice, or has no shape")
     known.add(value)
 
 
-def _node_to_json(node: Node) -> dict[str, Any]:
+def _node_to_json(node: PrimitiveNode) -> dict[str, Any]:
     body: dict[str, Any] = {"kind": node.kind, "args": node.args, "result": node.result}
     if node.attrs:
         body["attrs"] = dict(node.attrs)

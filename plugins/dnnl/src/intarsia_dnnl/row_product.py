@@ -8,19 +8,19 @@ product reads columns one behind the other.
 
 from __future__ import annotations
 
-from .assembly import Assembly, Home, Tensor
+from .assembly import Assembly, Home, MemoryTensor
 from .names import BF16, FORWARD_INFERENCE, Arg, Query
-from .program import Node
+from .program import PrimitiveNode
 
 
-def is_row_product(a: Assembly, node: Node) -> bool:
+def is_row_product(a: Assembly, node: PrimitiveNode) -> bool:
     """Whether a product is of one row and constant weights, in bfloat16."""
     weights = a.values[node.args[1]]
     shape = a.shapes[node.args[0]]
     return a.products == BF16 and weights.buffer.home is Home.CONSTANT and shape[:-1] == (1,)
 
 
-def build_row_product(a: Assembly, node: Node) -> None:
+def build_row_product(a: Assembly, node: PrimitiveNode) -> None:
     """Make the primitive of a product of one row."""
     dnnl = a.dnnl
     right = node.args[1]
@@ -35,17 +35,17 @@ def build_row_product(a: Assembly, node: Node) -> None:
             *(dnnl.engine, FORWARD_INFERENCE, row, by_columns, bias, result, attribute),
         )
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         given = a.values[right]
-        weights = Tensor(dnnl.permuted(given.desc, (1, 0)), given.buffer, given.offset)
+        weights = MemoryTensor(dnnl.permuted(given.desc, (1, 0)), given.buffer, given.offset)
         return product_operands(a, node, made, weights, bias)
 
     a.build(node, create, operands, [()])
 
 
 def product_operands(
-    a: Assembly, node: Node, made: int, weights: Tensor, bias: int | None
-) -> list[tuple[int, Tensor]]:
+    a: Assembly, node: PrimitiveNode, made: int, weights: MemoryTensor, bias: int | None
+) -> list[tuple[int, MemoryTensor]]:
     """Return the inputs of a product in the layouts that its primitive wants.
 
     Args:
@@ -56,11 +56,11 @@ def product_operands(
         bias: Layout of its third, if there is one.
     """
     queried = a.dnnl.queried
-    arguments: list[tuple[int, Tensor]] = [
+    arguments: list[tuple[int, MemoryTensor]] = [
         (Arg.SRC, a.in_layout(a.values[node.args[0]], queried(made, Query.SRC))),
         (Arg.WEIGHTS, a.in_layout(weights, queried(made, Query.WEIGHTS))),
     ]
     if bias is not None:
         row = a.plain(node.args[2])
-        arguments.append((Arg.BIAS, Tensor(bias, row.buffer, row.offset)))
+        arguments.append((Arg.BIAS, MemoryTensor(bias, row.buffer, row.offset)))
     return arguments

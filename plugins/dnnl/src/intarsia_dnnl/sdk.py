@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from copy import copy
 from ctypes import c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from intarsia_runtime.plugin import (
 
 from .isa import keep_from_hidden_tiles
 from .names import ANY_TAG, BLOCKED, F32, STATUS, Query
-from .packed import Layout
+from .packed import PackedLayout
 
 DISTRIBUTION = "onednn-cpu-gomp"
 USUAL = "2023.2.0"
@@ -41,6 +42,7 @@ _PROTOTYPES = {
     "memory_desc_create_submemory": (_P, _P, _P, _P),
     "memory_desc_reshape": (_P, _P, _I, _P),
     "memory_desc_permute_axes": (_P, _P, _P),
+    "memory_desc_clone": (_P, _P),
     "memory_desc_query": (_P, _I, _P),
     "memory_desc_destroy": (_P,),
     "memory_create": (_P, _P, _P, _P),
@@ -196,6 +198,19 @@ class Dnnl:
         self._query_md = self._library["dnnl_primitive_desc_query_md"]
         self._query_md.argtypes, self._query_md.restype = (c_void_p, c_int, c_int), c_void_p
 
+    def session(self) -> Dnnl:
+        """Return the same library, engine and stream with an own list of what it makes.
+
+        Closing it destroys what was made with it, and leaves the engine.
+        """
+        other = copy(self)
+        other._owned, other._plain, other._names = {}, {}, {}
+        return other
+
+    def cloned(self, desc: int) -> int:
+        """Return a descriptor equal to one that somebody else owns."""
+        return self.make("memory_desc_clone", desc)
+
     def address(self, name: str) -> int:
         """Return the address of the C function ``dnnl_<name>``."""
         return ctypes.cast(self._functions[name], c_void_p).value or 0
@@ -293,14 +308,14 @@ class Dnnl:
             return None
         return self._numbers(desc, Query.STRIDES, rank)
 
-    def layout(self, desc: int) -> Layout | None:
+    def layout(self, desc: int) -> PackedLayout | None:
         """Describe where the elements lie; ``None`` if the library keeps that to itself."""
         if self._number(desc, Query.FORMAT_KIND) != BLOCKED:
             return None
         rank, blocks = self._number(desc, Query.RANK), self._number(desc, Query.INNER_BLOCKS)
         sizes = self._numbers(desc, Query.INNER_SIZES, blocks)
         axes = self._numbers(desc, Query.INNER_AXES, blocks)
-        return Layout(
+        return PackedLayout(
             self._numbers(desc, Query.DIMS, rank),
             self._numbers(desc, Query.STRIDES, rank),
             self._numbers(desc, Query.PADDED_DIMS, rank),

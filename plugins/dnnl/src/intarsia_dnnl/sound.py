@@ -13,16 +13,16 @@ from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
 
-from .program import Node, Program
+from .program import PrimitiveNode, PrimitiveProgram
 
 Shape: TypeAlias = tuple[int, ...]
-Rule: TypeAlias = Callable[[Node, Sequence[Shape], Shape], "bool"]
+Rule: TypeAlias = Callable[[PrimitiveNode, Sequence[Shape], Shape], "bool"]
 """Whether the shapes of operands and result, and the attributes, go together."""
 
 _WINDOW = ("strides", "padding_low", "padding_high")
 
 
-def check_nodes(program: Program) -> None:
+def check_nodes(program: PrimitiveProgram) -> None:
     """Check every node of a program whose values are known to exist.
 
     Raises:
@@ -57,7 +57,7 @@ def check_nodes(program: Program) -> None:
 _VIEWS = ("reshape", "transpose", "slice")
 
 
-def _first_scale(node: Node) -> int:
+def _first_scale(node: PrimitiveNode) -> int:
     """Return the number of the first operand that is a vector of float32."""
     return {"convert": 1, "qadd": 2, "conv": 2, "deconv": 2, "matmul": 2}.get(
         node.kind, 2 if node.kind in ("qconv", "qdeconv", "qmatmul") else len(node.args)
@@ -72,7 +72,7 @@ def _broadcasts(shape: Shape, result: Shape, *, equal: bool = False) -> bool:
     )
 
 
-def _has_axes(node: Node, keys: Sequence[str], rank: int) -> bool:
+def _has_axes(node: PrimitiveNode, keys: Sequence[str], rank: int) -> bool:
     """Whether each list has an entry for each spatial axis, of a size that C code can add."""
     lists = [node.ints(key) for key in keys]
     return 1 <= rank - 2 <= 3 and all(
@@ -80,15 +80,15 @@ def _has_axes(node: Node, keys: Sequence[str], rank: int) -> bool:
     )
 
 
-def _same(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _same(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     return operands[0] == result
 
 
-def _same_rank(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _same_rank(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     return all(len(shape) == len(result) for shape in operands)
 
 
-def _convolution(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _convolution(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     source, weights, *vectors = operands
     groups = node.integer("groups")
     return (
@@ -101,14 +101,14 @@ def _convolution(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
     )
 
 
-def _vectors_fit(node: Node, vectors: Sequence[Shape], length: int) -> bool:
+def _vectors_fit(node: PrimitiveNode, vectors: Sequence[Shape], length: int) -> bool:
     """Whether scales are one number or one for each channel, and a bias one for each."""
     scales: Sequence[Shape] = vectors[:1] if node.kind.startswith("q") else []
     biases = vectors[1:] if node.kind.startswith("q") else vectors
     return all(prod(v) in (1, length) for v in scales) and all(prod(v) == length for v in biases)
 
 
-def _product(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _product(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     left, right, *vectors = operands
     return (
         len(left) == len(right) == len(result) >= 2
@@ -117,12 +117,12 @@ def _product(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
     )
 
 
-def _pool(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _pool(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     keys = ("kernel", *_WINDOW, *(() if node.kind == "qmean" else ("dilation",)))
     return len(operands[0]) == len(result) and _has_axes(node, keys, len(result))
 
 
-def _layer_norm(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _layer_norm(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     source, *vectors = operands
     return (
         source == result
@@ -132,7 +132,7 @@ def _layer_norm(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
     )
 
 
-def _batch_norm(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _batch_norm(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     source, *vectors = operands
     return (
         source == result
@@ -142,11 +142,11 @@ def _batch_norm(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
     )
 
 
-def _convert(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _convert(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     return operands[0] == result and len(operands) == 2 and prod(operands[1]) == 1
 
 
-def _quantized_sum(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _quantized_sum(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     return (
         len(operands) == 4
         and all(_broadcasts(shape, result) for shape in operands[:2])
@@ -154,27 +154,27 @@ def _quantized_sum(node: Node, operands: Sequence[Shape], result: Shape) -> bool
     )
 
 
-def _resampling(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _resampling(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     return 3 <= len(result) <= 5 and operands[0][:2] == result[:2] and min(operands[0]) > 0
 
 
-def _transpose(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _transpose(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     axes, shape = node.ints("axes"), operands[0]
     return sorted(axes) == list(range(len(shape))) and result == tuple(shape[a] for a in axes)
 
 
-def _reshape(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _reshape(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     return prod(operands[0]) == prod(result)
 
 
-def _slice(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _slice(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     begin, shape = node.ints("begin"), operands[0]
     if not len(begin) == len(shape) == len(result):
         return False
     return all(b >= 0 and b + n <= size for b, n, size in zip(begin, result, shape, strict=True))
 
 
-def _concat(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _concat(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     axis = node.integer("axis")
     if not 0 <= axis < len(result) or not _same_rank(node, operands, result):
         return False
@@ -182,7 +182,7 @@ def _concat(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
     return sum(shape[axis] for shape in operands) == result[axis] and len(set(others)) == 1
 
 
-def _along(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
+def _along(node: PrimitiveNode, operands: Sequence[Shape], result: Shape) -> bool:
     axis = node.integer("axis") if node.kind == "softmax" else 1
     return operands[0] == result and 0 <= axis < len(result)
 

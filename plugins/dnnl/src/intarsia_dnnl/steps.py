@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ctypes import c_int64, c_void_p
 
 
-class Step(ctypes.Structure):
+class PlannedStep(ctypes.Structure):
     """``function(a, b, c, d)``."""
 
     _fields_ = (
@@ -26,7 +26,7 @@ class Binding(ctypes.Structure):
     _fields_ = (("step", c_int64), ("argument", c_int64))
 
 
-class Table(ctypes.Structure):
+class StepTable(ctypes.Structure):
     """What ``intarsia_run_steps`` walks; after a failure, which step failed and its status."""
 
     _fields_ = (
@@ -39,6 +39,26 @@ class Table(ctypes.Structure):
     )
 
 
+class OpenTables(ctypes.Structure):
+    """What ``intarsia_run_open_steps`` chooses a table from."""
+
+    _fields_ = (
+        ("tensors", c_int64),
+        ("sizes", c_int64),
+        ("count", c_int64),
+        ("keys", c_void_p),
+        ("tables", c_void_p),
+        ("used", c_void_p),
+        ("clock", c_int64),
+        ("add", c_void_p),
+        ("last", c_int64),
+    )
+
+
+AddTable = ctypes.CFUNCTYPE(c_int64, c_void_p, c_int64)
+"""Adds a table for new sizes: from the arguments of a call, the number of the table, or -1."""
+
+
 class ExecutionArgument(ctypes.Structure):
     """oneDNN's ``dnnl_exec_arg_t``."""
 
@@ -47,11 +67,11 @@ class ExecutionArgument(ctypes.Structure):
 
 def make_table(
     steps: Sequence[tuple[int, int, int, int, int]], bindings: Sequence[tuple[int, int]]
-) -> tuple[Table, object]:
+) -> tuple[StepTable, object]:
     """Return the table and what must live as long as it is used."""
-    step_array = (Step * max(1, len(steps)))(*steps)
+    step_array = (PlannedStep * max(1, len(steps)))(*steps)
     binding_array = (Binding * max(1, len(bindings)))(*bindings)
-    table = Table(
+    table = StepTable(
         len(bindings),
         ctypes.addressof(binding_array),
         len(steps),

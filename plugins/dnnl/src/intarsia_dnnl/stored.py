@@ -11,7 +11,7 @@ import numpy as np
 from intarsia_runtime.plugin import ArtifactError
 
 from .packed import PackedWeight
-from .program import Program
+from .program import PrimitiveProgram
 
 
 class StoredWeight:
@@ -48,7 +48,7 @@ class StoredWeight:
 
 
 def stored_weight(
-    program: Program, value: int, constants: Mapping[str, np.ndarray]
+    program: PrimitiveProgram, value: int, constants: Mapping[str, np.ndarray]
 ) -> StoredWeight:
     """Return the constant that is ``value``.
 

@@ -12,14 +12,14 @@ from .operators import (
     linear,
     normalization,
     pooling,
-    quantised,
+    quantized,
     shape,
 )
-from .operators.row import LIMITS, Row
+from .operators.row import LIMITS, DnnlRow
 
-TABLE = AcceleratorTable[Row](
+TABLE = AcceleratorTable[DnnlRow](
     (
-        *quantised.ROWS,
+        *quantized.ROWS,
         *composite.ROWS,
         *convolution.ROWS,
         *linear.ROWS,
@@ -46,9 +46,9 @@ def support_table(*, without_products: str = "", exact: bool = False) -> Support
         exact: Refuse what the library does not compute as defined for NaN and infinities.
     """
 
-    def allowed(row: Row, _match: Match) -> Support:
-        if without_products and row.name in quantised.PRODUCTS:
+    def allowed(row: DnnlRow, _match: Match) -> Support:
+        if without_products and row.name in quantized.PRODUCTS:
             return Support.no(Code.UNSUPPORTED_DTYPE, without_products)
         return Support.yes()
 
-    return TABLE.support(first=allowed, last=Row.is_exact if exact else None)
+    return TABLE.support(first=allowed, last=DnnlRow.is_exact if exact else DnnlRow.with_caution)

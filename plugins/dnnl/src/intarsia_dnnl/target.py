@@ -71,5 +71,5 @@ DNNL = TargetKind(
     name="dnnl",
     role=Role.ACCELERATOR,
     options=DnnlOptions,
-    summary="oneDNN: convolution, matrix product, pooling, normalisation, fp32 and int8",
+    summary="oneDNN: convolution, matrix product, pooling, normalization, fp32 and int8",
 )

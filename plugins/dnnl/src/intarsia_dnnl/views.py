@@ -8,12 +8,12 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from .program import Node
+from .program import PrimitiveNode
 
 Shape: TypeAlias = tuple[int, ...]
 
 
-class Values:
+class ValueTypes:
     """Shapes and element types, to which more are added.
 
     Attributes:
@@ -32,16 +32,18 @@ class Values:
         return len(self.shapes) - 1
 
 
-def reshaped(values: Values, node: Node, shape_of: Callable[[Shape], Shape]) -> list[Node]:
+def reshaped(
+    values: ValueTypes, node: PrimitiveNode, shape_of: Callable[[Shape], Shape]
+) -> list[PrimitiveNode]:
     """Return ``node`` between views that give its tensors other shapes."""
-    nodes: list[Node] = []
+    nodes: list[PrimitiveNode] = []
     mapping: dict[int, int] = {}
     for value in dict.fromkeys(node.reads):
         shape = shape_of(values.shapes[value])
         if shape != values.shapes[value]:
             mapping[value] = values.new_value(shape, values.dtypes[value])
-            nodes.append(Node("reshape", (value,), mapping[value]))
+            nodes.append(PrimitiveNode("reshape", (value,), mapping[value]))
     result = values.new_value(shape_of(values.shapes[node.result]), values.dtypes[node.result])
     nodes.append(replace(node.reading(mapping), result=result))
-    nodes.append(Node("reshape", (result,), node.result))
+    nodes.append(PrimitiveNode("reshape", (result,), node.result))
     return nodes

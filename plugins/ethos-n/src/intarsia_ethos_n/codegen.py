@@ -20,7 +20,15 @@ from intarsia.plugin.accelerator import (
 
 from .describe import Sketch, propagate
 from .library import find_root, open_library
-from .network import FILE, SCHEMA, WEIGHTS_FILE, Border, Network, print_network, print_weights
+from .network import (
+    FILE,
+    SCHEMA,
+    WEIGHTS_FILE,
+    Network,
+    NetworkBorder,
+    print_network,
+    print_weights,
+)
 from .support import TABLE
 from .target import EthosNOptions
 
@@ -55,8 +63,8 @@ def emit(region: Region) -> tuple[Network, dict[str, np.ndarray]]:
     return network, sketch.arrays
 
 
-def _border(expr: Expr, name: str) -> Border:
-    return Border(name, sizes(expr), len(sizes(expr)) == 4)
+def _border(expr: Expr, name: str) -> NetworkBorder:
+    return NetworkBorder(name, sizes(expr), len(sizes(expr)) == 4)
 
 
 def compile_region(region: Region, options: EthosNOptions) -> CompiledUnit:
@@ -103,9 +111,9 @@ def _require_no_library(region: str, options: EthosNOptions) -> None:
     """
     if options.simulate and not options.performance:
         return
-    wish = "-performance asks for an estimate of" if options.performance else "cannot compile"
+    problem = "-performance asks for an estimate of" if options.performance else "cannot compile"
     raise ToolchainError(
-        f"{wish} region '{region}' without Arm's Ethos-N Support Library",
+        f"{problem} region '{region}' without Arm's Ethos-N Support Library",
         hint="name its folder with -ethosn-root or ETHOSN_ROOT; -simulate alone computes regions by"
         " NumPy on this machine, and 'intarsia explain' needs no library",
     )

@@ -28,14 +28,14 @@ from .move_rules import (
     turned,
     whole,
 )
-from .network import Operation, Shape, Tensor
+from .network import NetworkOperation, NetworkTensor, Shape
 from .variants import Variant
 from .verdict import (
     BYTES,
     YES,
     Check,
+    LibraryVerdict,
     Tensors,
-    Verdict,
     check_depth,
     check_elements,
     check_shape,
@@ -54,7 +54,7 @@ MAX_POOL_WIDTH = 417
 MEANS = (7, 8)
 
 
-def check(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict:
+def check(operation: NetworkOperation, tensors: Tensors, variant: Variant) -> LibraryVerdict:
     """Say whether the device takes an operation."""
     rules = RULES.get(operation.kind)
     if rules is None:
@@ -66,12 +66,14 @@ def check(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict:
     return YES
 
 
-def _data(operation: Operation) -> tuple[str, ...]:
+def _data(operation: NetworkOperation) -> tuple[str, ...]:
     """Return the inputs that are activations."""
     return operation.inputs[:1] if operation.kind in WEIGHTED else operation.inputs
 
 
-def _shapes(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _shapes(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     for name in _data(operation):
         verdict = check_shape(tensors[name], variant)
         if verdict is not None:
@@ -79,7 +81,9 @@ def _shapes(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict
     return None
 
 
-def _zeros(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _zeros(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     for name in _data(operation):
         verdict = check_zero(tensors[name])
         if verdict is not None:
@@ -87,15 +91,19 @@ def _zeros(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict 
     return None
 
 
-def _depth(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _depth(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     return check_depth(tensors[operation.output], variant)
 
 
-def _zero(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _zero(operation: NetworkOperation, tensors: Tensors, variant: Variant) -> LibraryVerdict | None:
     return check_zero(tensors[operation.output])
 
 
-def _weights(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _weights(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     data, weight, bias = (tensors[name] for name in operation.inputs)
     if weight.dtype not in BYTES:
         return no(f"weights are {weight.dtype}: only 8 bits are taken")
@@ -108,7 +116,7 @@ def _weights(operation: Operation, tensors: Tensors, variant: Variant) -> Verdic
         return no(f"weights for {weight.shape[2]} channels, the data has {data.shape[3]}")
     axis = 2 if _is_depthwise(operation) else 3
     for tensor, along, what in ((weight, axis, "weights"), (bias, 3, "bias")):
-        given = tensor.quantisation
+        given = tensor.quantization
         if given.axis >= 0 and given.axis != along:
             return no(f"scales of the {what} run along axis {given.axis}: only {along} is taken")
         if given.axis >= 0 and len(given.scales) != tensor.shape[along]:
@@ -116,21 +124,23 @@ def _weights(operation: Operation, tensors: Tensors, variant: Variant) -> Verdic
     if 0 in tensors[operation.output].shape or min(tensors[operation.output].shape) < 1:
         return no("the result would be empty")
     if operation.kind != TRANSPOSED and check_zero(weight) is not None:
-        return no(f"zero point {weight.quantisation.zero} of the weights: not of {weight.dtype}")
+        return no(f"zero point {weight.quantization.zero} of the weights: not of {weight.dtype}")
     return None
 
 
-def _is_depthwise(operation: Operation) -> bool:
+def _is_depthwise(operation: NetworkOperation) -> bool:
     return operation.kind == "depthwise"
 
 
-def _products(data: Tensor, weight: Tensor) -> np.ndarray:
+def _products(data: NetworkTensor, weight: NetworkTensor) -> np.ndarray:
     """Return input scale times weight scale as the library has it: float32."""
-    by = np.asarray(weight.quantisation.scales, np.float32)
-    return np.float32(data.quantisation.scale) * by
+    by = np.asarray(weight.quantization.scales, np.float32)
+    return np.float32(data.quantization.scale) * by
 
 
-def _multiplier(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _multiplier(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     weight = tensors[operation.inputs[1]]
     if weight.shape[3] != 1 and weight.shape[2] != 1:
         return estimated(
@@ -139,18 +149,20 @@ def _multiplier(operation: Operation, tensors: Tensors, variant: Variant) -> Ver
     return None
 
 
-def _bias(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _bias(operation: NetworkOperation, tensors: Tensors, variant: Variant) -> LibraryVerdict | None:
     data, weight, bias = (tensors[name] for name in operation.inputs)
-    if not _is_depthwise(operation) and bias.quantisation.zero != 0:
+    if not _is_depthwise(operation) and bias.quantization.zero != 0:
         return estimated("the zero point of the bias is not 0")
     wanted = _products(data, weight)
-    given = np.asarray(bias.quantisation.scales, np.float32)
+    given = np.asarray(bias.quantization.scales, np.float32)
     if wanted.shape != given.shape or not np.array_equal(wanted, given):
         return estimated("the scale of the bias is not that of the data times that of the weights")
     return None
 
 
-def _kernel(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _kernel(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     height, width = tensors[operation.inputs[1]].shape[:2]
     depthwise = _is_depthwise(operation)
     if height not in KERNELS or width not in KERNELS or (depthwise and height != width):
@@ -173,7 +185,7 @@ def same_paddings(size: int, kernel: int, stride: int) -> tuple[tuple[int, int],
     return ((half, half), (half, total - half), (total - half, half))
 
 
-def is_same(operation: Operation, shape: Shape, kernel: Sequence[int]) -> bool:
+def is_same(operation: NetworkOperation, shape: Shape, kernel: Sequence[int]) -> bool:
     """Whether a padding keeps the size, rounding in one way for both sides."""
     top, bottom, left, right = operation.ints("padding")
     x, y = operation.ints("stride")
@@ -181,7 +193,9 @@ def is_same(operation: Operation, shape: Shape, kernel: Sequence[int]) -> bool:
     return ((top, bottom), (left, right)) in tuple(zip(rows, columns, strict=True))
 
 
-def _padding(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _padding(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     padding = operation.ints("padding")
     data, weight = (tensors[name] for name in operation.inputs[:2])
     if max(padding) > MAX_PADDING and not is_same(operation, data.shape, weight.shape[:2]):
@@ -189,16 +203,20 @@ def _padding(operation: Operation, tensors: Tensors, variant: Variant) -> Verdic
     return None
 
 
-def _overall(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _overall(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     data, weight = (tensors[name] for name in operation.inputs[:2])
-    result = np.float32(tensors[operation.output].quantisation.scale)
+    result = np.float32(tensors[operation.output].quantization.scale)
     overall = _products(data, weight) / result
     if overall.min() < 0 or overall.max() >= MAX_SCALE:
         return estimated(f"results are scaled by {overall.max():g}: below {MAX_SCALE:g} is taken")
     return None
 
 
-def _connected(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _connected(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     data, weight, bias = (tensors[name] for name in operation.inputs)
     if weight.shape[:2] != (1, 1):
         return no(f"weights of shape {list(weight.shape)}: the first two sizes are 1")
@@ -211,19 +229,19 @@ def _connected(operation: Operation, tensors: Tensors, variant: Variant) -> Verd
         return no(f"the bias is {bias.dtype}: only s32 is taken")
     if bias.shape != (1, 1, 1, weight.shape[3]):
         return no(f"the bias has shape {list(bias.shape)}, not [1, 1, 1, {weight.shape[3]}]")
-    if len(weight.quantisation.scales) != 1 or len(bias.quantisation.scales) != 1:
+    if len(weight.quantization.scales) != 1 or len(bias.quantization.scales) != 1:
         return no("one scale for all weights is taken, not one a channel")
     return None
 
 
-def _flat(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _flat(operation: NetworkOperation, tensors: Tensors, variant: Variant) -> LibraryVerdict | None:
     shape = tensors[operation.inputs[0]].shape
     if shape[:3] != (1, 1, 1):
         return estimated(f"data of shape {list(shape)}: only channels, [1, 1, 1, C]")
     return None
 
 
-def _pair(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _pair(operation: NetworkOperation, tensors: Tensors, variant: Variant) -> LibraryVerdict | None:
     a, b = (tensors[name] for name in operation.inputs)
     for axis, what in ((1, "heights"), (2, "widths"), (3, "channels")):
         if a.shape[axis] != b.shape[axis] and 1 not in (a.shape[axis], b.shape[axis]):
@@ -233,48 +251,56 @@ def _pair(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict |
     return None
 
 
-def _unstretched(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _unstretched(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     a, b = (tensors[name].shape for name in operation.inputs)
     if a != b:
         return estimated(f"operands {list(a)} and {list(b)}: nothing is broadcast")
     return None
 
 
-def _bounds(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _bounds(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     low, high = operation.integer("lower"), operation.integer("upper")
     return no(f"limits {low} and {high} cross") if low > high else None
 
 
-def _leak(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _leak(operation: NetworkOperation, tensors: Tensors, variant: Variant) -> LibraryVerdict | None:
     alpha = operation.number("alpha")
     return None if 0 < alpha < 1 else estimated(f"alpha {alpha:g}: between 0 and 1")
 
 
-def _fixed(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _fixed(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     result = tensors[operation.output]
     signed = result.dtype == "s8"
     if operation.kind == "sigmoid":
         scale, zero = 1 / 256, -128 if signed else 0
     else:
         scale, zero = 1 / 128, 0 if signed else 128
-    if (result.quantisation.scale, result.quantisation.zero) != (scale, zero):
+    if (result.quantization.scale, result.quantization.zero) != (scale, zero):
         return no(f"the result always has scale {scale:g} and zero point {zero}")
     return None
 
 
-def _mean(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _mean(operation: NetworkOperation, tensors: Tensors, variant: Variant) -> LibraryVerdict | None:
     _, height, width, _ = tensors[operation.inputs[0]].shape
     if height != width or height not in MEANS:
         return no(f"mean over {height}x{width}: 7x7 and 8x8 are taken")
     return None
 
 
-def _pooling(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _pooling(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     rule = _average if operation.attrs["type"] == "avg" else _largest
     return rule(operation, tensors[operation.inputs[0]].shape, variant)
 
 
-def _average(operation: Operation, shape: Shape, variant: Variant) -> Verdict | None:
+def _average(operation: NetworkOperation, shape: Shape, variant: Variant) -> LibraryVerdict | None:
     x, y = operation.ints("size")
     _, height, width, depth = shape
     words = f"average over {y}x{x}: all of 7x7 or 8x8, or 3x3 with stride 1 and padding 1"
@@ -292,7 +318,7 @@ def _average(operation: Operation, shape: Shape, variant: Variant) -> Verdict | 
     return None
 
 
-def _largest(operation: Operation, shape: Shape, variant: Variant) -> Verdict | None:
+def _largest(operation: NetworkOperation, shape: Shape, variant: Variant) -> LibraryVerdict | None:
     strides = operation.ints("stride")
     if strides == (2, 2):
         verdict = _halving(operation, shape)
@@ -308,7 +334,7 @@ def _largest(operation: Operation, shape: Shape, variant: Variant) -> Verdict | 
     return None
 
 
-def _halving(operation: Operation, shape: Shape) -> Verdict | None:
+def _halving(operation: NetworkOperation, shape: Shape) -> LibraryVerdict | None:
     size, padding = operation.ints("size"), operation.ints("padding")
     _, height, width, _ = shape
     plain, after = padding == (0, 0, 0, 0), padding == (0, 1, 0, 1)
@@ -328,7 +354,7 @@ def _halving(operation: Operation, shape: Shape) -> Verdict | None:
     return None
 
 
-def _sliding(operation: Operation, shape: Shape, variant: Variant) -> Verdict | None:
+def _sliding(operation: NetworkOperation, shape: Shape, variant: Variant) -> LibraryVerdict | None:
     x, y = operation.ints("size")
     plain = operation.ints("padding") == (0, 0, 0, 0)
     if not (plain and max(x, y) <= MAX_POOL_VALID) and not (
@@ -345,7 +371,9 @@ def _sliding(operation: Operation, shape: Shape, variant: Variant) -> Verdict | 
     return None
 
 
-def _transposed(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _transposed(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     weight, result = tensors[operation.inputs[1]], tensors[operation.output]
     height, width = weight.shape[:2]
     if height not in KERNELS or width not in KERNELS:
@@ -360,12 +388,16 @@ def _transposed(operation: Operation, tensors: Tensors, variant: Variant) -> Ver
     return None
 
 
-def _weight_zero(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _weight_zero(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     verdict = check_zero(tensors[operation.inputs[1]])
     return None if verdict is None else estimated(f"{verdict.reason} for the weights")
 
 
-def _any_batch(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def _any_batch(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     return check_elements(tensors[operation.inputs[0]], variant)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from .network import Quantisation
+from .network import NetworkQuantization
 
 STEPS = 256
 _LEAST = 16
@@ -29,12 +29,12 @@ class Curve(Struct, frozen=True):
     """
 
     kind: str
-    operand: Quantisation
-    result: Quantisation
+    operand: NetworkQuantization
+    result: NetworkQuantization
     alpha: float = 0.0
 
 
-def find_curve(table: np.ndarray, lowest: int, known: Quantisation | None) -> Curve | None:
+def find_curve(table: np.ndarray, lowest: int, known: NetworkQuantization | None) -> Curve | None:
     """Return the curve of a table, or ``None`` if the device has none like it.
 
     Args:
@@ -45,8 +45,8 @@ def find_curve(table: np.ndarray, lowest: int, known: Quantisation | None) -> Cu
     inputs = np.arange(lowest, lowest + STEPS)
     signed = table.dtype == np.int8
     bounded = (
-        ("sigmoid", Quantisation(-128 if signed else 0, (1 / 256,))),
-        ("tanh", Quantisation(0 if signed else 128, (1 / 128,))),
+        ("sigmoid", NetworkQuantization(-128 if signed else 0, (1 / 256,))),
+        ("tanh", NetworkQuantization(0 if signed else 128, (1 / 128,))),
     )
     for kind, result in bounded:
         for operand in (known, _bounded_operand(kind, table, inputs, result)):
@@ -81,8 +81,8 @@ def _gives(curve: Curve, table: np.ndarray, inputs: np.ndarray) -> bool:
 
 
 def _bounded_operand(
-    kind: str, table: np.ndarray, inputs: np.ndarray, result: Quantisation
-) -> Quantisation | None:
+    kind: str, table: np.ndarray, inputs: np.ndarray, result: NetworkQuantization
+) -> NetworkQuantization | None:
     """Fit ``(q - zero) * scale`` to where the curve came from, away from its ends."""
     real = (table.astype(np.float64) - result.zero) * result.scale
     low, high = (0.02, 0.98) if kind == "sigmoid" else (-0.96, 0.96)
@@ -94,10 +94,12 @@ def _bounded_operand(
     slope, start = np.polyfit(inputs[inside], before, 1)
     if slope <= 0:
         return None
-    return Quantisation(int(np.rint(-start / slope)), (float(np.float32(slope)),))
+    return NetworkQuantization(int(np.rint(-start / slope)), (float(np.float32(slope)),))
 
 
-def _leaky(table: np.ndarray, inputs: np.ndarray, known: Quantisation | None) -> Curve | None:
+def _leaky(
+    table: np.ndarray, inputs: np.ndarray, known: NetworkQuantization | None
+) -> Curve | None:
     """Two straight lines that meet at the zero point; scales count only by their ratio."""
     limits = np.iinfo(table.dtype)
     free = (table > limits.min) & (table < limits.max)
@@ -115,8 +117,8 @@ def _leaky(table: np.ndarray, inputs: np.ndarray, known: Quantisation | None) ->
         ]
         if not 0 < slopes[1] < slopes[0]:
             continue
-        operand = known or Quantisation(zero, (1.0,))
-        result = Quantisation(int(at), (float(np.float32(operand.scale / slopes[0])),))
+        operand = known or NetworkQuantization(zero, (1.0,))
+        result = NetworkQuantization(int(at), (float(np.float32(operand.scale / slopes[0])),))
         curve = Curve("leaky-relu", operand, result, float(np.float32(slopes[1] / slopes[0])))
         if _gives(curve, table, inputs):
             return curve

@@ -23,7 +23,7 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from .network import Number, Operation, Quantisation, Shape, Tensor
+from .network import NetworkOperation, NetworkQuantization, NetworkTensor, Number, Shape
 
 TO_IMAGE = (0, 2, 3, 1)
 """Order of the model's axes on the device."""
@@ -45,39 +45,41 @@ class Sketch(Struct):
         parts: The tensors of an expression that is a tuple.
     """
 
-    tensors: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    tensors: dict[str, NetworkTensor] = field(default_factory=dict[str, NetworkTensor])
     arrays: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
-    operations: list[Operation] = field(default_factory=list[Operation])
+    operations: list[NetworkOperation] = field(default_factory=list[NetworkOperation])
     names: dict[Expr, str] = field(default_factory=dict[Expr, str])
-    known: Mapping[Expr, Quantisation] = field(default_factory=dict[Expr, Quantisation])
+    known: Mapping[Expr, NetworkQuantization] = field(
+        default_factory=dict[Expr, NetworkQuantization]
+    )
     parts: dict[Expr, tuple[str, ...]] = field(default_factory=dict[Expr, tuple[str, ...]])
 
-    def tensor(self, shape: Shape, dtype: str, quantisation: Quantisation) -> str:
+    def tensor(self, shape: Shape, dtype: str, quantization: NetworkQuantization) -> str:
         """Make a tensor."""
         name = f"t{len(self.tensors)}"
-        self.tensors[name] = Tensor(shape, dtype, quantisation)
+        self.tensors[name] = NetworkTensor(shape, dtype, quantization)
         return name
 
-    def constant(self, array: np.ndarray, quantisation: Quantisation) -> str:
+    def constant(self, array: np.ndarray, quantization: NetworkQuantization) -> str:
         """Make a constant of four dimensions."""
         dtype = DTYPES[DType(array.dtype.name)]
         sizes = [int(size) for size in array.shape]
-        name = self.tensor((sizes[0], sizes[1], sizes[2], sizes[3]), dtype, quantisation)
+        name = self.tensor((sizes[0], sizes[1], sizes[2], sizes[3]), dtype, quantization)
         self.arrays[name] = np.ascontiguousarray(array)
         return name
 
-    def operand(self, expr: Expr, wanted: Quantisation | None = None) -> str:
+    def operand(self, expr: Expr, wanted: NetworkQuantization | None = None) -> str:
         """Return the tensor of an expression, its elements read as the caller asks."""
         if expr not in self.names:
             self.names[expr] = self._new_operand(expr, wanted)
         name = self.names[expr]
         tensor = self.tensors[name]
-        if wanted is None or tensor.quantisation == wanted:
+        if wanted is None or tensor.quantization == wanted:
             return name
         return self.add("reinterpret", (name,), tensor.shape, tensor.dtype, wanted)
 
-    def _new_operand(self, expr: Expr, wanted: Quantisation | None) -> str:
-        given = wanted or self.known.get(whole_of(expr), Quantisation())
+    def _new_operand(self, expr: Expr, wanted: NetworkQuantization | None) -> str:
+        given = wanted or self.known.get(whole_of(expr), NetworkQuantization())
         match expr:
             case TupleGetItem(tuple=value, index=index) if value in self.parts:
                 return self.parts[value][index]
@@ -92,12 +94,12 @@ class Sketch(Struct):
         inputs: Sequence[str],
         shape: Shape,
         dtype: str,
-        quantisation: Quantisation,
+        quantization: NetworkQuantization,
         **attrs: Number,
     ) -> str:
         """Append an operation and return the name of its result."""
-        name = self.tensor(shape, dtype, quantisation)
-        self.operations.append(Operation(kind, tuple(inputs), name, attrs))
+        name = self.tensor(shape, dtype, quantization)
+        self.operations.append(NetworkOperation(kind, tuple(inputs), name, attrs))
         return name
 
 
@@ -136,16 +138,16 @@ def from_device(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return moved.reshape(tuple(shape))
 
 
-def quantisation_of(scale: Expr, zero: Expr, axis: int = -1) -> Quantisation:
+def quantization_of(scale: Expr, zero: Expr, axis: int = -1) -> NetworkQuantization:
     """Return what constants say; scales run along ``axis`` unless all are equal."""
     scales = array_of(scale).astype(np.float32).reshape(-1).tolist()
     if len(set(scales)) == 1:
         scales = scales[:1]
     zeros = array_of(zero).reshape(-1)
-    return Quantisation(int(zeros[0]), tuple(scales), axis if len(scales) > 1 else -1)
+    return NetworkQuantization(int(zeros[0]), tuple(scales), axis if len(scales) > 1 else -1)
 
 
-def quantisations(call: Call) -> tuple[dict[int, Quantisation], Quantisation | None]:
+def quantizations(call: Call) -> tuple[dict[int, NetworkQuantization], NetworkQuantization | None]:
     """Return what a call says of its operands, and of its result."""
     match call.name:
         case "qnn.conv" | "qnn.conv_transpose" | "qnn.matmul":
@@ -157,13 +159,13 @@ def quantisations(call: Call) -> tuple[dict[int, Quantisation], Quantisation | N
         case _:
             return {}, None
     arguments = {
-        index: quantisation_of(call.args[scale], call.args[zero])
+        index: quantization_of(call.args[scale], call.args[zero])
         for index, (scale, zero) in pairs.items()
     }
-    return arguments, quantisation_of(call.args[result[0]], call.args[result[1]])
+    return arguments, quantization_of(call.args[result[0]], call.args[result[1]])
 
 
-def same_quantisation(call: Call) -> tuple[int, ...]:
+def same_quantization(call: Call) -> tuple[int, ...]:
     """Return the operands whose elements stand for the same as those of the result."""
     match call.name:
         case (
@@ -182,22 +184,22 @@ def same_quantisation(call: Call) -> tuple[int, ...]:
             return ()
 
 
-def propagate(order: Sequence[Call]) -> dict[Expr, Quantisation]:
+def propagate(order: Sequence[Call]) -> dict[Expr, NetworkQuantization]:
     """Return what the elements of each expression stand for.
 
     Makers are believed before readers; operators that move elements pass it on, both ways.
     """
-    known: dict[Expr, Quantisation] = {}
+    known: dict[Expr, NetworkQuantization] = {}
     for call in order:
-        _, result = quantisations(call)
+        _, result = quantizations(call)
         if result is not None:
             known[call] = result
     for call in order:
-        for index, found in quantisations(call)[0].items():
+        for index, found in quantizations(call)[0].items():
             known.setdefault(whole_of(call.args[index]), found)
     for calls, forwards in ((order, True), (order[::-1], False), (order, True)):
         for call in calls:
-            for index in same_quantisation(call):
+            for index in same_quantization(call):
                 given = whole_of(call.args[index])
                 source, to = (given, call) if forwards else (call, given)
                 if source in known:

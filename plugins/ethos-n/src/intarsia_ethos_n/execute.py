@@ -17,10 +17,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from intarsia_runtime.plugin import ArtifactError
 
 from .curves import function
-from .network import Border, Network, Operation, Tensor
+from .network import Network, NetworkBorder, NetworkOperation, NetworkTensor
 
 Array: TypeAlias = np.ndarray
-Rule: TypeAlias = Callable[[Operation, Sequence[Array], Sequence[Tensor], Tensor], Array]
+Rule: TypeAlias = Callable[
+    [NetworkOperation, Sequence[Array], Sequence[NetworkTensor], NetworkTensor], Array
+]
 
 
 def execute(
@@ -53,29 +55,29 @@ def execute(
     return [_outwards(border, values[border.name]) for border in network.outputs]
 
 
-def _inwards(network: Network, border: Border, array: Array) -> Array:
+def _inwards(network: Network, border: NetworkBorder, array: Array) -> Array:
     moved = array.transpose((0, 2, 3, 1)) if border.image else array
     return moved.reshape(network.tensors[border.name].shape)
 
 
-def _outwards(border: Border, array: Array) -> Array:
+def _outwards(border: NetworkBorder, array: Array) -> Array:
     moved = array.transpose((0, 3, 1, 2)) if border.image else array
     return moved.reshape(border.shape)
 
 
-def _stored(real: Array, result: Tensor) -> Array:
+def _stored(real: Array, result: NetworkTensor) -> Array:
     """Round quotients of the result's scale, add the zero point, saturate."""
     dtype = np.uint8 if result.dtype == "u8" else np.int8
     limits = np.iinfo(dtype)
-    moved = np.floor(real + 0.5) + result.quantisation.zero
+    moved = np.floor(real + 0.5) + result.quantization.zero
     return np.clip(moved, limits.min, limits.max).astype(dtype)
 
 
-def _real(array: Array, tensor: Tensor) -> Array:
-    return (array.astype(np.float64) - tensor.quantisation.zero) * tensor.quantisation.scale
+def _real(array: Array, tensor: NetworkTensor) -> Array:
+    return (array.astype(np.float64) - tensor.quantization.zero) * tensor.quantization.scale
 
 
-def _windows(x: Array, operation: Operation, kernel: Sequence[int], value: float) -> Array:
+def _windows(x: Array, operation: NetworkOperation, kernel: Sequence[int], value: float) -> Array:
     """Return ``[N, OH, OW, C, KH, KW]`` of the padded data."""
     top, bottom, left, right = operation.ints("padding")
     across, down = operation.ints("stride")
@@ -85,12 +87,15 @@ def _windows(x: Array, operation: Operation, kernel: Sequence[int], value: float
 
 
 def _convolution(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     """Sums over windows, channels apart or together, times a factor for each channel."""
     x, w, bias = arrays
-    data = x.astype(np.float64) - tensors[0].quantisation.zero
-    weight = w.astype(np.float64) - tensors[1].quantisation.zero
+    data = x.astype(np.float64) - tensors[0].quantization.zero
+    weight = w.astype(np.float64) - tensors[1].quantization.zero
     if operation.kind == "fully-connected":
         total = data.reshape(1, 1, 1, -1) @ weight.reshape(weight.shape[2:])
     elif operation.kind == "convolution":
@@ -100,20 +105,23 @@ def _convolution(
         windows = _windows(data, operation, weight.shape[:2], 0.0)
         total = np.einsum("nhwcyx,yxcm->nhwcm", windows, weight, optimize=True)
         total = total.reshape(*total.shape[:3], -1)
-    scales = np.asarray(tensors[1].quantisation.scales, np.float64)
+    scales = np.asarray(tensors[1].quantization.scales, np.float64)
     if operation.kind == "depthwise" and scales.size > 1:
         scales = np.repeat(scales, weight.shape[3])
-    factor = tensors[0].quantisation.scale * scales / result.quantisation.scale
+    factor = tensors[0].quantization.scale * scales / result.quantization.scale
     return _stored((total + bias.reshape(-1)) * factor, result)
 
 
 def _transposed(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     """Each element is spread over a window of the result by the weights; windows add up."""
     x, w, bias = arrays
-    data = x.astype(np.float64) - tensors[0].quantisation.zero
-    weight = w.astype(np.float64) - tensors[1].quantisation.zero
+    data = x.astype(np.float64) - tensors[0].quantization.zero
+    weight = w.astype(np.float64) - tensors[1].quantization.zero
     (top, bottom, left, right), (across, down) = operation.ints("padding"), operation.ints("stride")
     _, tall, wide, _ = result.shape
     total = np.zeros((1, tall + top + bottom, wide + left + right, weight.shape[3]))
@@ -123,48 +131,66 @@ def _transposed(
         columns = slice(x_, x_ + (width - 1) * across + 1, across)
         total[:, rows, columns] += data @ weight[y, x_]
     total = total[:, top : top + tall, left : left + wide]
-    scales = np.asarray(tensors[1].quantisation.scales, np.float64)
-    factor = tensors[0].quantisation.scale * scales / result.quantisation.scale
+    scales = np.asarray(tensors[1].quantization.scales, np.float64)
+    factor = tensors[0].quantization.scale * scales / result.quantization.scale
     return _stored((total + bias.reshape(-1)) * factor, result)
 
 
 def _binary(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     a, b = (_real(array, tensor) for array, tensor in zip(arrays, tensors, strict=True))
     whole = a + b if operation.kind == "addition" else a * b
-    return _stored(whole / result.quantisation.scale, result)
+    return _stored(whole / result.quantization.scale, result)
 
 
 def _relu(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     low, high = operation.integer("lower"), operation.integer("upper")
     return np.clip(arrays[0].astype(np.int32), low, high).astype(arrays[0].dtype)
 
 
 def _requantize(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
-    return _stored(_real(arrays[0], tensors[0]) / result.quantisation.scale, result)
+    return _stored(_real(arrays[0], tensors[0]) / result.quantization.scale, result)
 
 
 def _same(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     return arrays[0]
 
 
 def _curve(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     alpha = operation.number("alpha") if operation.kind == "leaky-relu" else 0.0
     values = function(operation.kind, _real(arrays[0], tensors[0]), alpha)
-    return _stored(values / result.quantisation.scale, result)
+    return _stored(values / result.quantization.scale, result)
 
 
 def _depth_to_space(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     """Channels are a square of pixels, row by row, and then what is left of them."""
     block = operation.integer("block")
@@ -174,53 +200,71 @@ def _depth_to_space(
 
 
 def _split(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     cuts = np.cumsum(operation.ints("sizes"))[:-1].tolist()
     return np.split(arrays[0], cuts, operation.integer("axis"))[operation.integer("part")]
 
 
 def _transpose(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     return arrays[0].transpose(operation.ints("order"))
 
 
 def _resize(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     return arrays[0].repeat(2, axis=1).repeat(2, axis=2)
 
 
 def _mean(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
-    zero = tensors[0].quantisation.zero
+    zero = tensors[0].quantization.zero
     total = (arrays[0].astype(np.float64) - zero).sum(axis=(1, 2), keepdims=True)
     return _stored(total / np.prod(arrays[0].shape[1:3]), result)
 
 
 def _pooling(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     """The largest, or the mean of what lies inside."""
     x, kernel = arrays[0], operation.ints("size")[::-1]
     if operation.attrs["type"] == "max":
         least = int(np.iinfo(x.dtype).min)
         return _windows(x, operation, kernel, least).max(axis=(4, 5))
-    data = x.astype(np.float64) - tensors[0].quantisation.zero
+    data = x.astype(np.float64) - tensors[0].quantization.zero
     ones = np.ones((1, *x.shape[1:3], 1))
     total = _windows(data, operation, kernel, 0.0).sum(axis=(4, 5))
     return _stored(total / _windows(ones, operation, kernel, 0.0).sum(axis=(4, 5)), result)
 
 
 def _concatenation(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     parts = [
         array
-        if tensor.quantisation == result.quantisation
-        else _stored(_real(array, tensor) / result.quantisation.scale, result)
+        if tensor.quantization == result.quantization
+        else _stored(_real(array, tensor) / result.quantization.scale, result)
         for array, tensor in zip(arrays, tensors, strict=True)
     ]
     return np.concatenate(parts, axis=operation.integer("axis"))

@@ -24,7 +24,7 @@ from msgspec import Struct
 from intarsia.plugin.accelerator import ResourceError, ToolchainError, temporary_folder
 
 from .variants import library_name
-from .verdict import Level, Verdict
+from .verdict import Level, LibraryVerdict
 
 if TYPE_CHECKING:
     from .target import EthosNOptions
@@ -42,7 +42,7 @@ LIBRARY = "libEthosNSupport.so"
 LIBRARY_FOLDERS = ("lib", "lib64", "")
 
 
-class Compiled(Struct, frozen=True):
+class CompiledNetwork(Struct, frozen=True):
     """What the library makes of a network.
 
     Attributes:
@@ -86,15 +86,15 @@ class SupportLibrary(Struct, frozen=True):
 
     def compile(
         self, name: str, network: bytes, weights: bytes, options: EthosNOptions
-    ) -> Compiled:
+    ) -> CompiledNetwork:
         """Compile a network.
 
         Raises:
             ToolchainError: The library refuses it, or finds no plan.
             ResourceError: It takes longer than :data:`TIMEOUT`.
         """
-        said, blob = self._run("compile", name, network, weights, options, options.switches())
-        return Compiled(blob, json.loads(said))
+        printed, blob = self._run("compile", name, network, weights, options, options.switches())
+        return CompiledNetwork(blob, json.loads(printed))
 
     def estimate(self, name: str, network: bytes, weights: bytes, options: EthosNOptions) -> bytes:
         """Return the library's estimate of a network's performance, as it writes it: JSON.
@@ -105,7 +105,7 @@ class SupportLibrary(Struct, frozen=True):
         """
         return self._run("estimate", name, network, weights, options, options.switches())[1]
 
-    def query(self, network: bytes, options: EthosNOptions) -> list[Verdict]:
+    def query(self, network: bytes, options: EthosNOptions) -> list[LibraryVerdict]:
         """Return what the library says of each operation of a network.
 
         Raises:
@@ -114,7 +114,7 @@ class SupportLibrary(Struct, frozen=True):
         """
         answers = self._run("query", "query", network, b"", options, ())[1].decode()
         pairs = [line.partition("\t") for line in answers.splitlines()]
-        return [Verdict(Level(level), reason) for level, _, reason in pairs]
+        return [LibraryVerdict(Level(level), reason) for level, _, reason in pairs]
 
     def _run(
         self,

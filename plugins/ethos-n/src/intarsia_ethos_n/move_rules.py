@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .network import Operation, Shape
+from .network import NetworkOperation, Shape
 from .variants import Variant
-from .verdict import Tensors, Verdict, estimated, no
+from .verdict import LibraryVerdict, Tensors, estimated, no
 
 IDENTITY = 128.0
 PLE_BYTES = 4096
@@ -17,17 +17,21 @@ WEIGHT_HEADER = 55
 """Bytes at most in front of the weights of a channel."""
 
 
-def rescaled(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def rescaled(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     """Scales do not shrink to less than 1/128."""
-    to = tensors[operation.output].quantisation.scale
+    to = tensors[operation.output].quantization.scale
     for name in operation.inputs:
-        by = np.float32(tensors[name].quantisation.scale) / np.float32(IDENTITY) / np.float32(to)
+        by = np.float32(tensors[name].quantization.scale) / np.float32(IDENTITY) / np.float32(to)
         if not 0 <= by < 1:
             return estimated("the scale of the result must be above that of the input by 1/128")
     return None
 
 
-def elements(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def elements(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     """A reshape keeps the number of elements."""
     source, result = tensors[operation.inputs[0]].shape, tensors[operation.output].shape
     if np.prod(source) != np.prod(result):
@@ -35,7 +39,9 @@ def elements(operation: Operation, tensors: Tensors, variant: Variant) -> Verdic
     return None
 
 
-def joined(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def joined(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     """What is joined has the same size along other axes."""
     axis = operation.integer("axis")
     if not 0 <= axis <= 3:
@@ -48,12 +54,14 @@ def joined(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict 
     return None
 
 
-def not_batch(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def not_batch(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     """A batch is not joined."""
     return estimated("along the batch") if operation.integer("axis") == 0 else None
 
 
-def block(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def block(operation: NetworkOperation, tensors: Tensors, variant: Variant) -> LibraryVerdict | None:
     """Channels become whole squares of 2x2 pixels."""
     block = operation.integer("block")
     _, _, _, depth = tensors[operation.inputs[0]].shape
@@ -62,7 +70,9 @@ def block(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict |
     return None if block == 2 else estimated(f"block {block}: only 2 is taken")
 
 
-def doubled(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def doubled(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     """Height and width are doubled, or doubled less 1."""
     _, height, width, _ = tensors[operation.inputs[0]].shape
     _, tall, wide, _ = tensors[operation.output].shape
@@ -72,7 +82,7 @@ def doubled(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict
     return None
 
 
-def whole(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def whole(operation: NetworkOperation, tensors: Tensors, variant: Variant) -> LibraryVerdict | None:
     """The parts of a split are what there is, and the batch is not split."""
     axis, sizes = operation.integer("axis"), operation.ints("sizes")
     if not 0 <= axis <= 3:
@@ -83,7 +93,9 @@ def whole(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict |
     return no("a batch is not split") if axis == 0 else None
 
 
-def turned(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def turned(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     """A transposition keeps the batch, and the tensor is in memory as a whole."""
     order = operation.ints("order")
     if order[0] != 0 or sorted(order) != [0, 1, 2, 3]:
@@ -120,7 +132,9 @@ def _through_identity(shape: Shape, variant: Variant) -> int:
     return 2 * brick_bytes(shape) + weights + PLE_BYTES * variant.srams
 
 
-def squares(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def squares(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     """Pixels become channels in whole squares, as far as an estimate."""
     block = operation.integer("block")
     _, height, width, _ = tensors[operation.inputs[0]].shape
@@ -131,7 +145,9 @@ def squares(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict
     return None
 
 
-def rows_fit(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def rows_fit(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     """One row of squares is in memory, before and after, in pieces of 8 x 8 in every bank."""
     block = operation.integer("block")
     _, _, width, depth = tensors[operation.inputs[0]].shape
@@ -145,6 +161,8 @@ def rows_fit(operation: Operation, tensors: Tensors, variant: Variant) -> Verdic
     return None
 
 
-def only_estimated(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+def only_estimated(
+    operation: NetworkOperation, tensors: Tensors, variant: Variant
+) -> LibraryVerdict | None:
     """The library has an operator that it does not compile."""
     return estimated("the library has no code for it")

@@ -40,7 +40,7 @@ def _reshape(sketch: Sketch, call: Call) -> str | Support:
     tensor = sketch.tensors[name]
     if tensor.shape == shapes[1]:
         return name
-    return sketch.add("reshape", (name,), shapes[1], tensor.dtype, tensor.quantisation)
+    return sketch.add("reshape", (name,), shapes[1], tensor.dtype, tensor.quantization)
 
 
 def _concatenate(sketch: Sketch, call: Call) -> str | Support:
@@ -51,7 +51,7 @@ def _concatenate(sketch: Sketch, call: Call) -> str | Support:
         return no(f"rank {rank}: 1, 2 and 4 are taken", Code.UNSUPPORTED_SHAPE)
     told = sketch.known.get(call)
     inputs = [sketch.operand(arg, told) for arg in call.args]
-    given = sketch.tensors[inputs[0]].quantisation
+    given = sketch.tensors[inputs[0]].quantization
     axis = axes[call.attrs.axis % rank]
     shape = device_shape(sizes(call))
     return sketch.add("concatenation", inputs, shape, dtype_of(call), given, axis=axis)
@@ -65,7 +65,7 @@ def _depth_to_space(sketch: Sketch, call: Call) -> str | Support:
     tensor = sketch.tensors[source]
     shape, block = device_shape(sizes(call)), call.attrs.block
     return sketch.add(
-        "depth-to-space", (source,), shape, tensor.dtype, tensor.quantisation, block=block
+        "depth-to-space", (source,), shape, tensor.dtype, tensor.quantization, block=block
     )
 
 
@@ -83,7 +83,7 @@ def _resize(sketch: Sketch, call: Call) -> str | Support:
     tensor = sketch.tensors[source]
     shape = device_shape(after)
     return sketch.add(
-        "resize", (source,), shape, tensor.dtype, tensor.quantisation, algorithm="nearest"
+        "resize", (source,), shape, tensor.dtype, tensor.quantization, algorithm="nearest"
     )
 
 
@@ -101,7 +101,7 @@ def _split(sketch: Sketch, call: Call) -> str | Support:
         shape = (n, height, width, depth)
         attrs = {"axis": axis, "sizes": parts, "part": part}
         names.append(
-            sketch.add("split", (source,), shape, tensor.dtype, tensor.quantisation, **attrs)
+            sketch.add("split", (source,), shape, tensor.dtype, tensor.quantization, **attrs)
         )
     sketch.parts[call] = tuple(names)
     return names[0]
@@ -118,7 +118,7 @@ def _transpose(sketch: Sketch, call: Call) -> str | Support:
     tensor = sketch.tensors[source]
     order = tuple(TO_IMAGE.index(call.attrs.axes[axis]) for axis in TO_IMAGE)
     shape = device_shape(sizes(call))
-    return sketch.add("transpose", (source,), shape, tensor.dtype, tensor.quantisation, order=order)
+    return sketch.add("transpose", (source,), shape, tensor.dtype, tensor.quantization, order=order)
 
 
 def _space_to_depth(sketch: Sketch, call: Call) -> str | Support:
@@ -127,7 +127,7 @@ def _space_to_depth(sketch: Sketch, call: Call) -> str | Support:
     tensor = sketch.tensors[source]
     shape, block = device_shape(sizes(call)), call.attrs.block
     return sketch.add(
-        "space-to-depth", (source,), shape, tensor.dtype, tensor.quantisation, block=block
+        "space-to-depth", (source,), shape, tensor.dtype, tensor.quantization, block=block
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A region as a network of the device: operators on 4-dimensional quantised tensors.
+"""A region as a network of the device: operators on 4-dimensional quantized tensors.
 
 It is written as ``network.json`` and ``weights.bin``, which hold all that the Support Library
 needs, so compiling it needs no Intarsia. Tensors are ``(N, H, W, C)``, weights ``(H, W, I, O)`` or,
@@ -37,7 +37,7 @@ Number: TypeAlias = "Int64 | float | str | tuple[Int64, ...]"
 Shape: TypeAlias = tuple[Size, Size, Size, Size]
 
 
-class Quantisation(Struct, frozen=True):
+class NetworkQuantization(Struct, frozen=True):
     """Real numbers as ``(q - zero) * scale``; several scales run along ``axis``."""
 
     zero: Int32 = 0
@@ -50,15 +50,15 @@ class Quantisation(Struct, frozen=True):
         return self.scales[0]
 
 
-class Tensor(Struct, frozen=True):
+class NetworkTensor(Struct, frozen=True):
     """A tensor: shape, ``u8``, ``s8`` or ``s32``, and what its elements stand for."""
 
     shape: Shape
     dtype: str
-    quantisation: Quantisation = Quantisation()
+    quantization: NetworkQuantization = NetworkQuantization()
 
 
-class Operation(Struct, frozen=True):
+class NetworkOperation(Struct, frozen=True):
     """One operator of the device.
 
     Attributes:
@@ -86,7 +86,7 @@ class Operation(Struct, frozen=True):
         return cast("int", self.attrs[key])
 
 
-class Border(Struct, frozen=True):
+class NetworkBorder(Struct, frozen=True):
     """How a tensor of the model becomes one of the network.
 
     Attributes:
@@ -111,11 +111,11 @@ class Network(Struct, frozen=True):
         outputs: What the caller gets.
     """
 
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, NetworkTensor]
     constants: tuple[str, ...]
-    operations: tuple[Operation, ...]
-    inputs: tuple[Border, ...]
-    outputs: tuple[Border, ...]
+    operations: tuple[NetworkOperation, ...]
+    inputs: tuple[NetworkBorder, ...]
+    outputs: tuple[NetworkBorder, ...]
 
     def bytes_of(self, name: str) -> int:
         """Return the bytes of a tensor."""
@@ -159,11 +159,11 @@ def print_weights(network: Network, arrays: Mapping[str, np.ndarray]) -> bytes:
 class _File(Struct, frozen=True):
     """``network.json`` as it is written: constants with their offsets in the weights."""
 
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, NetworkTensor]
     constants: Mapping[str, Size]
-    operations: tuple[Operation, ...]
-    inputs: tuple[Border, ...]
-    outputs: tuple[Border, ...]
+    operations: tuple[NetworkOperation, ...]
+    inputs: tuple[NetworkBorder, ...]
+    outputs: tuple[NetworkBorder, ...]
 
 
 def parse_network(data: bytes) -> Network:
@@ -188,7 +188,7 @@ def _check(network: Network) -> None:
     """
     for tensor in network.tensors.values():
         tensor_bytes(tensor.shape, item_bytes(tensor.dtype))
-        if tensor.dtype not in DTYPES or not tensor.quantisation.scales:
+        if tensor.dtype not in DTYPES or not tensor.quantization.scales:
             raise ValueError(f"no tensor is {tensor.dtype}")
     known = {*network.constants, *(border.name for border in network.inputs)}
     for operation in network.operations:

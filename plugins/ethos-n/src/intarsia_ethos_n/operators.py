@@ -21,23 +21,25 @@ from intarsia.plugin.accelerator import (
 )
 
 from .curves import find_curve
-from .describe import Sketch, device_shape, dtype_of, quantisation_of, quantisations
+from .describe import Sketch, device_shape, dtype_of, quantization_of, quantizations
 from .moves import move_rows
-from .network import Quantisation
+from .network import NetworkQuantization
 from .row import NetworkRow, no, row
 
 BIAS = 8
 
 
-def _product_scales(x: Quantisation, w: Quantisation, axis: int) -> Quantisation:
+def _product_scales(
+    x: NetworkQuantization, w: NetworkQuantization, axis: int
+) -> NetworkQuantization:
     """Return scales of the accumulator, in float32 as the library multiplies them."""
     by = np.float32(x.scale) * np.asarray(w.scales, np.float32)
-    return Quantisation(0, tuple(by.tolist()), axis if len(w.scales) > 1 else -1)
+    return NetworkQuantization(0, tuple(by.tolist()), axis if len(w.scales) > 1 else -1)
 
 
-def _result(call: Call) -> Quantisation:
-    found = quantisations(call)[1]
-    return Quantisation() if found is None else found
+def _result(call: Call) -> NetworkQuantization:
+    found = quantizations(call)[1]
+    return NetworkQuantization() if found is None else found
 
 
 def _one_zero(call: Call) -> Support | None:
@@ -60,8 +62,8 @@ def _conv(sketch: Sketch, call: Call) -> str | Support:
     refused = _one_zero(call)
     if refused is not None:
         return refused
-    data = quantisation_of(call.args[1], call.args[2])
-    by = quantisation_of(call.args[4], call.args[5], 2 if depthwise else 3)
+    data = quantization_of(call.args[1], call.args[2])
+    by = quantization_of(call.args[4], call.args[5], 2 if depthwise else 3)
     if depthwise:
         grouped = weight.reshape(channels, outputs // channels, *weight.shape[2:])
         stored = grouped.transpose(2, 3, 0, 1)
@@ -95,8 +97,8 @@ def _conv_transpose(sketch: Sketch, call: Call) -> str | Support:
     refused = _one_zero(call)
     if refused is not None:
         return refused
-    data = quantisation_of(call.args[1], call.args[2])
-    by = quantisation_of(call.args[4], call.args[5], 3)
+    data = quantization_of(call.args[1], call.args[2])
+    by = quantization_of(call.args[4], call.args[5], 3)
     stored = sketch.constant(weight.transpose(2, 3, 0, 1), by)
     bias = _bias(sketch, call, weight.shape[1], _product_scales(data, by, 3))
     return sketch.add(
@@ -110,7 +112,7 @@ def _conv_transpose(sketch: Sketch, call: Call) -> str | Support:
     )
 
 
-def _bias(sketch: Sketch, call: Call, outputs: int, scales: Quantisation) -> str:
+def _bias(sketch: Sketch, call: Call, outputs: int, scales: NetworkQuantization) -> str:
     given = array_of(call.args[BIAS]) if len(call.args) > BIAS else np.zeros(outputs, np.int32)
     return sketch.constant(given.reshape(1, 1, 1, -1), scales)
 
@@ -125,8 +127,8 @@ def _matmul(sketch: Sketch, call: Call) -> str | Support:
     if refused is not None:
         return refused
     stored = weight.T if call.attrs.transpose_b else weight
-    data = quantisation_of(call.args[1], call.args[2])
-    by = quantisation_of(call.args[4], call.args[5], 3)
+    data = quantization_of(call.args[1], call.args[2])
+    by = quantization_of(call.args[4], call.args[5], 3)
     inputs = (
         sketch.operand(call.args[0], data),
         sketch.constant(stored.reshape(1, 1, *stored.shape), by),
@@ -143,11 +145,11 @@ def _matmul(sketch: Sketch, call: Call) -> str | Support:
 def _binary(sketch: Sketch, call: Call) -> str | Support:
     if len(sizes(call.args[0])) != len(sizes(call.args[3])):
         return no("operands must have the same rank", Code.UNSUPPORTED_SHAPE)
-    told, result = quantisations(call)
+    told, result = quantizations(call)
     inputs = [sketch.operand(call.args[index], told[index]) for index in (0, 3)]
     kind = "addition" if call.name == "qnn.add" else "multiplication"
     shape = device_shape(sizes(call))
-    return sketch.add(kind, inputs, shape, dtype_of(call), result or Quantisation())
+    return sketch.add(kind, inputs, shape, dtype_of(call), result or NetworkQuantization())
 
 
 def _clip(sketch: Sketch, call: Call) -> str | Support:
@@ -158,14 +160,14 @@ def _clip(sketch: Sketch, call: Call) -> str | Support:
     name = sketch.operand(call.args[0])
     tensor = sketch.tensors[name]
     return sketch.add(
-        "relu", (name,), tensor.shape, tensor.dtype, tensor.quantisation, lower=lower, upper=upper
+        "relu", (name,), tensor.shape, tensor.dtype, tensor.quantization, lower=lower, upper=upper
     )
 
 
 def _requantize(sketch: Sketch, call: Call) -> str | Support:
     if any(array_of(call.args[index]).size > 1 for index in (1, 2, 3, 4)):
         return no("scales and zero points along an axis are not taken")
-    source = sketch.operand(call.args[0], quantisation_of(call.args[1], call.args[2]))
+    source = sketch.operand(call.args[0], quantization_of(call.args[1], call.args[2]))
     shape = sketch.tensors[source].shape
     return sketch.add("requantize", (source,), shape, dtype_of(call), _result(call))
 
@@ -189,7 +191,7 @@ def _pool(sketch: Sketch, call: Call, source: str, attrs: PoolAttrs, way: str) -
         (source,),
         device_shape(sizes(call)),
         tensor.dtype,
-        tensor.quantisation,
+        tensor.quantization,
         size=attrs.kernel[::-1],
         stride=attrs.strides[::-1],
         padding=(top, bottom, left, right),
@@ -208,7 +210,7 @@ def _average(sketch: Sketch, call: Call) -> str | Support:
     attrs = _window(call)
     if isinstance(attrs, Support):
         return attrs
-    told, result = quantisations(call)
+    told, result = quantizations(call)
     padded = any(any(pair) for pair in attrs.padding)
     counted = isinstance(attrs, AvgPool.Attrs) and attrs.count_include_pad
     if told[0] == result and dtype_of(call.args[0]) == dtype_of(call) and not (padded and counted):
@@ -229,16 +231,16 @@ def _ones(
     stride: tuple[int, int],
 ) -> str:
     """A mean that changes the scale: a depthwise convolution with ones."""
-    told, result = quantisations(call)
+    told, result = quantizations(call)
     source = sketch.operand(call.args[0], told[0])
     channels = sketch.tensors[source].shape[3]
-    by = Quantisation(0, (float(np.float32(1 / (window[0] * window[1]))),))
+    by = NetworkQuantization(0, (float(np.float32(1 / (window[0] * window[1]))),))
     ones = np.ones((*window, channels, 1), "u1" if dtype_of(call.args[0]) == "u8" else "i1")
     scales = _product_scales(told[0], by, 3)
     zeros = sketch.constant(np.zeros((1, 1, 1, channels), np.int32), scales)
     inputs = (source, sketch.constant(ones, by), zeros)
     shape = device_shape(sizes(call))
-    given = result or Quantisation()
+    given = result or NetworkQuantization()
     return sketch.add(
         "depthwise", inputs, shape, dtype_of(call), given, padding=padding, stride=stride
     )
@@ -249,7 +251,7 @@ def _mean(sketch: Sketch, call: Call) -> str | Support:
     if tuple(sorted(call.attrs.axes)) != (2, 3) or len(sizes(call.args[0])) != 4:
         return no(f"axes {call.attrs.axes}: only means over height and width are taken")
     _, _, height, width = sizes(call.args[0])
-    told, result = quantisations(call)
+    told, result = quantizations(call)
     if told[0] != result or dtype_of(call.args[0]) != dtype_of(call):
         return _ones(sketch, call, (height, width), (0, 0, 0, 0), (1, 1))
     source = sketch.operand(call.args[0], told[0])
@@ -262,7 +264,7 @@ def _lookup(sketch: Sketch, call: Call) -> str | Support:
         return no(f"a table of {table.dtype}: operand and result have one 8-bit type")
     given = sketch.names.get(call.args[0])
     known = sketch.known.get(call.args[0])
-    known = known if given is None else sketch.tensors[given].quantisation
+    known = known if given is None else sketch.tensors[given].quantization
     curve = find_curve(table, 0 if dtype_of(call) == "u8" else -128, known)
     if curve is None:
         return no("the table is none of the device's sigmoid, tanh and leaky relu")
@@ -356,7 +358,7 @@ def _shaping_rows() -> tuple[NetworkRow, ...]:
             data=(0,),
             constant=(1,),
             doc="tables of sigmoid (in steps of 1/256), tanh (of 1/128) and leaky relu, which"
-            " are recognised by their numbers",
+            " are recognized by their numbers",
         ),
         *move_rows(),
     )

@@ -160,7 +160,7 @@ sl::DataType type_of(const std::string& name) {
 }
 
 sl::TensorInfo info_of(const Json& tensor, sl::DataFormat format) {
-    const Json& given = tensor.at("quantisation");
+    const Json& given = tensor.at("quantization");
     std::vector<float> scales;
     for (const Json& scale : given.at("scales").list)
         scales.push_back(static_cast<float>(scale.number));

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from .network import Operation, Tensor
+from .network import NetworkOperation, NetworkTensor
 from .variants import Variant
 
 BYTES = ("u8", "s8")
@@ -23,49 +23,49 @@ class Level(Enum):
     UNSUPPORTED = "unsupported"
 
 
-class Verdict(Struct, frozen=True):
+class LibraryVerdict(Struct, frozen=True):
     """An answer; the reason is empty for what is supported."""
 
     level: Level
     reason: str = ""
 
 
-Tensors: TypeAlias = Mapping[str, Tensor]
-Check: TypeAlias = Callable[[Operation, Tensors, Variant], "Verdict | None"]
+Tensors: TypeAlias = Mapping[str, NetworkTensor]
+Check: TypeAlias = Callable[[NetworkOperation, Tensors, Variant], "LibraryVerdict | None"]
 
-YES = Verdict(Level.SUPPORTED)
+YES = LibraryVerdict(Level.SUPPORTED)
 
 
-def no(reason: str) -> Verdict:
+def no(reason: str) -> LibraryVerdict:
     """The device does not know it."""
-    return Verdict(Level.UNSUPPORTED, reason)
+    return LibraryVerdict(Level.UNSUPPORTED, reason)
 
 
-def estimated(reason: str) -> Verdict:
+def estimated(reason: str) -> LibraryVerdict:
     """Its performance can be estimated, it cannot be compiled."""
-    return Verdict(Level.ESTIMATE_ONLY, reason)
+    return LibraryVerdict(Level.ESTIMATE_ONLY, reason)
 
 
-def check_shape(tensor: Tensor, variant: Variant) -> Verdict | None:
+def check_shape(tensor: NetworkTensor, variant: Variant) -> LibraryVerdict | None:
     """Refuse batches, wide types, scales along an axis and depths that no memory holds."""
     if tensor.shape[0] != 1:
         return no(f"batch {tensor.shape[0]}: only 1 is taken")
     return check_elements(tensor, variant)
 
 
-def check_elements(tensor: Tensor, variant: Variant) -> Verdict | None:
+def check_elements(tensor: NetworkTensor, variant: Variant) -> LibraryVerdict | None:
     """Do what :func:`check_shape` does, but for batches."""
     verdict = check_depth(tensor, variant)
     if verdict is not None:
         return verdict
     if tensor.dtype not in BYTES:
         return no(f"elements are {tensor.dtype}: only 8 bits are taken")
-    if len(tensor.quantisation.scales) != 1 or tensor.quantisation.axis >= 0:
+    if len(tensor.quantization.scales) != 1 or tensor.quantization.axis >= 0:
         return no("activations have one scale, not one a channel")
     return None
 
 
-def check_depth(tensor: Tensor, variant: Variant) -> Verdict | None:
+def check_depth(tensor: NetworkTensor, variant: Variant) -> LibraryVerdict | None:
     """Refuse depths of which 8x8 elements do not fit in memory, unless the width is 1."""
     depth = 64 * tensor.shape[3]
     if tensor.shape[2] != 1 and depth > variant.sram:
@@ -75,9 +75,9 @@ def check_depth(tensor: Tensor, variant: Variant) -> Verdict | None:
     return None
 
 
-def check_zero(tensor: Tensor) -> Verdict | None:
+def check_zero(tensor: NetworkTensor) -> LibraryVerdict | None:
     """Refuse zero points that the type does not have."""
     low, high = (0, 255) if tensor.dtype == "u8" else (-128, 127)
-    if not low <= tensor.quantisation.zero <= high:
-        return no(f"zero point {tensor.quantisation.zero}: {low} to {high} are taken")
+    if not low <= tensor.quantization.zero <= high:
+        return no(f"zero point {tensor.quantization.zero}: {low} to {high} are taken")
     return None

@@ -10,12 +10,12 @@ import numpy as np
 
 from intarsia.plugin.accelerator import CompiledUnit, Region
 
-from .draft import Draft
+from .draft import TosaDraft
 from .glue import print_glue, print_header
 from .support import TABLE
 from .target import EthosUOptions
 from .tosa.flatbuffer import to_flatbuffer
-from .tosa.program import FILE, SCHEMA, Program, print_program
+from .tosa.program import FILE, SCHEMA, TosaProgram, print_program
 from .vela import VelaResult, compile_tosa
 
 LOADER = "ethos-u"
@@ -26,18 +26,18 @@ ESTIMATE_FILE = "estimate.json"
 TOSA_FILE = "region.tosa"
 
 
-def emit(region: Region) -> tuple[Program, dict[str, np.ndarray]]:
+def emit(region: Region) -> tuple[TosaProgram, dict[str, np.ndarray]]:
     """Return a region as a TOSA program, and its constants.
 
     Raises:
         PluginError: The region holds a call that no row of the support table takes.
     """
-    draft = Draft(region.name)
+    draft = TosaDraft(region.name)
     function = region.function
     inputs = [draft.add_input(param) for param in function.params]
     for row, match in TABLE.matches(region):
         draft.bind(match.root, row.lower(draft, match))
-    return draft.finish(inputs, [draft.output(value) for value in function.outputs])
+    return draft.complete(inputs, [draft.output(value) for value in function.outputs])
 
 
 def compile_region(region: Region, options: EthosUOptions) -> CompiledUnit:
@@ -72,7 +72,7 @@ def compile_region(region: Region, options: EthosUOptions) -> CompiledUnit:
     )
 
 
-def _estimate(program: Program, result: VelaResult, options: EthosUOptions) -> bytes:
+def _estimate(program: TosaProgram, result: VelaResult, options: EthosUOptions) -> bytes:
     """Return what is known of the compiled region without running it."""
     system, mode = options.system
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from intarsia.plugin.accelerator import Constant, DType, Expr, Var, array_of, tensor_type
 
-from .tosa.program import Attr, Border, Program, TosaNode, TosaTensor
+from .tosa.program import Attr, TosaBorder, TosaNode, TosaProgram, TosaTensor
 from .tosa.scale import multiplier_and_shift
 
 TO_IMAGE = (0, 2, 3, 1)
@@ -26,7 +26,7 @@ FROM_IMAGE = (0, 3, 1, 2)
 """The inverse of :data:`TO_IMAGE`."""
 
 
-class Value(Struct, frozen=True):
+class TosaValue(Struct, frozen=True):
     """A tensor of the program.
 
     Attributes:
@@ -38,7 +38,7 @@ class Value(Struct, frozen=True):
     image: bool
 
 
-class Draft:
+class TosaDraft:
     """Collects nodes; values of expressions are looked up by the expression."""
 
     def __init__(self, name: str) -> None:
@@ -47,26 +47,26 @@ class Draft:
         self._constants: dict[str, tuple[str, np.ndarray]] = {}
         self._numbers: dict[tuple[str, bytes] | None, str] = {}
         self._nodes: list[TosaNode] = []
-        self._values: dict[Expr, Value] = {}
-        self._turned: dict[Value, Value] = {}
+        self._values: dict[Expr, TosaValue] = {}
+        self._turned: dict[TosaValue, TosaValue] = {}
 
-    def bind(self, expr: Expr, value: Value) -> None:
+    def bind(self, expr: Expr, value: TosaValue) -> None:
         """Say which value an expression has."""
         self._values[expr] = value
 
-    def add_input(self, param: Var) -> Border:
+    def add_input(self, param: Var) -> TosaBorder:
         """Make a tensor for a parameter; images are turned round by the caller."""
         shape = tensor_type(param).static_shape
         image = len(shape) == 4
         axes = TO_IMAGE if image else ()
         name = self._tensor(tuple(shape[axis] for axis in axes) if image else shape, "INT8")
-        self.bind(param, Value(name, image))
-        return Border(name, axes, is_unsigned(param))
+        self.bind(param, TosaValue(name, image))
+        return TosaBorder(name, axes, is_unsigned(param))
 
-    def output(self, expr: Expr) -> Border:
+    def output(self, expr: Expr) -> TosaBorder:
         """Say how a result leaves."""
         value = self._values[expr]
-        return Border(value.name, TO_IMAGE if value.image else (), is_unsigned(expr))
+        return TosaBorder(value.name, TO_IMAGE if value.image else (), is_unsigned(expr))
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor of the program."""
@@ -104,7 +104,7 @@ class Draft:
             sizes = self.shape(value.name)
             shape = tuple(sizes[axis] for axis in perms)
             name = self.add("TRANSPOSE", (value.name,), shape, attrs={"perms": perms})
-            self._turned[value] = Value(name, image)
+            self._turned[value] = TosaValue(name, image)
         return self._turned[value].name
 
     def constant(self, data: np.ndarray) -> str:
@@ -182,9 +182,9 @@ class Draft:
         attrs: dict[str, Attr] = {"shape": tuple(shape)}
         return self.add("RESHAPE", (value,), shape, dtype=tensor.dtype, attrs=attrs)
 
-    def finish(
-        self, inputs: Sequence[Border], outputs: Sequence[Border]
-    ) -> tuple[Program, dict[str, np.ndarray]]:
+    def complete(
+        self, inputs: Sequence[TosaBorder], outputs: Sequence[TosaBorder]
+    ) -> tuple[TosaProgram, dict[str, np.ndarray]]:
         """Return the program and its constants; what nothing reads is left away."""
         needed = {border.name for border in outputs}
         kept: list[TosaNode] = []
@@ -194,7 +194,7 @@ class Draft:
                 needed.update(node.inputs)
         names = needed | {border.name for border in inputs}
         constants = {name: item for name, item in self._constants.items() if name in needed}
-        program = Program(
+        program = TosaProgram(
             tensors={name: item for name, item in self._tensors.items() if name in names},
             constants={name: key for name, (key, _) in constants.items()},
             nodes=tuple(kept[::-1]),

@@ -15,7 +15,7 @@ from intarsia_runtime.plugin import (
 )
 
 from .tosa.execute import execute
-from .tosa.program import FILE, SCHEMA, Border, Program, parse_program
+from .tosa.program import FILE, SCHEMA, TosaBorder, TosaProgram, parse_program
 
 
 @reads_formats(SCHEMA)
@@ -49,7 +49,7 @@ def simulate(request: LoadRequest) -> HostedCall:
     )
 
 
-def _model_shape(program: Program, border: Border) -> tuple[int, ...]:
+def _model_shape(program: TosaProgram, border: TosaBorder) -> tuple[int, ...]:
     shape = program.tensors[border.name].shape
     if not border.axes:
         return shape

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from intarsia.plugin.accelerator import AcceleratorTable, Row
 
-from .draft import Draft, Value
+from .draft import TosaDraft, TosaValue
 from .operators import convolution, elementwise, pooling, shape
 from .operators.row import LIMITS
 
-TABLE = AcceleratorTable[Row[Draft, Value]](
+TABLE = AcceleratorTable[Row[TosaDraft, TosaValue]](
     (*convolution.ROWS, *pooling.ROWS, *elementwise.ROWS, *shape.ROWS), LIMITS
 )

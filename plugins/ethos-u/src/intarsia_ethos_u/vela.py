@@ -32,7 +32,7 @@ TIMEOUT = 600
 HINT = "pip install 'intarsia-ethos-u[vela]', or name the program: ethos-u -vela=PATH"
 
 
-class Place(Struct, frozen=True):
+class ArenaSlot(Struct, frozen=True):
     """Where an input or output lies: bytes from the start of the arena, and its size."""
 
     offset: int
@@ -57,8 +57,8 @@ class VelaResult(Struct, frozen=True):
     weights: bytes
     arena_bytes: int
     fast_bytes: int
-    inputs: tuple[Place, ...]
-    outputs: tuple[Place, ...]
+    inputs: tuple[ArenaSlot, ...]
+    outputs: tuple[ArenaSlot, ...]
     estimates: Mapping[str, float]
     version: str
 
@@ -74,8 +74,8 @@ def find_vela(path: str = "") -> Path:
         if named.is_file():
             return named
         raise ToolchainError(f"-vela: there is no program '{path}'", hint=HINT)
-    beside = shutil.which("vela", path=sysconfig.get_path("scripts"))
-    found = beside or shutil.which("vela", path=str(Path(sys.executable).parent))
+    in_environment = shutil.which("vela", path=sysconfig.get_path("scripts"))
+    found = in_environment or shutil.which("vela", path=str(Path(sys.executable).parent))
     found = found or shutil.which("vela")
     if found is None:
         raise ToolchainError("the compiler 'vela' of Ethos-U is not installed", hint=HINT)
@@ -189,13 +189,13 @@ def _read(raw: bytes, estimates: Mapping[str, float], version: str) -> VelaResul
     )
 
 
-def _places(arrays: Mapping[str, np.ndarray], which: str) -> tuple[Place, ...]:
+def _places(arrays: Mapping[str, np.ndarray], which: str) -> tuple[ArenaSlot, ...]:
     offsets = arrays[f"{which}_offset"].reshape(-1).tolist()
     count = len(offsets)
     shapes = arrays[f"{which}_shape"].reshape(count, -1) if count else ()
     widths = arrays[f"{which}_elem_size"].reshape(-1).tolist()
     return tuple(
-        Place(int(offset), int(np.prod(shape[shape > 0])) * int(width))
+        ArenaSlot(int(offset), int(np.prod(shape[shape > 0])) * int(width))
         for offset, shape, width in zip(offsets, shapes, widths, strict=True)
     )
 

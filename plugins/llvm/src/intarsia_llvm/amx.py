@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from intarsia.plugin import Signature
+from intarsia.plugin import CodegenSignature
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import Load, index
 from intarsia_ir.tir.stmt import Invoke, Stmt
@@ -74,14 +74,14 @@ def grid_of(function: str) -> tuple[int, int]:
 
 
 PROCEDURES = {
-    CONFIGURE: Signature(2),
-    RELEASE: Signature(0),
-    **{_of(CLEAR, grid): Signature(0) for grid in _GRIDS},
+    CONFIGURE: CodegenSignature(2),
+    RELEASE: CodegenSignature(0),
+    **{_of(CLEAR, grid): CodegenSignature(0) for grid in _GRIDS},
     **{
-        _of(name, grid): Signature(2 * grid[0] + 1)
+        _of(name, grid): CodegenSignature(2 * grid[0] + 1)
         for name in (MULTIPLY, MULTIPLY_BF16)
         for grid in _GRIDS
     },
-    **{_of(WRITE, grid): Signature(2) for grid in _GRIDS},
+    **{_of(WRITE, grid): CodegenSignature(2) for grid in _GRIDS},
 }
 """Name to what it takes."""

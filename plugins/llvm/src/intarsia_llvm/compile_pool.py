@@ -26,7 +26,7 @@ from intarsia_runtime.closing import Closing
 from intarsia_runtime.errors import ToolchainError
 from intarsia_runtime.threads import available_threads
 
-from .machine import Machine
+from .machine import CodegenMachine
 from .optimize import compile_object
 
 MOST_PROCESSES = 8
@@ -41,7 +41,7 @@ _CHILD = (
 
 
 def compile_objects(
-    texts: Iterable[str], machine: Machine, level: int, *, expected: int = 1
+    texts: Iterable[str], machine: CodegenMachine, level: int, *, expected: int = 1
 ) -> tuple[bytes, ...]:
     """Compile modules as they come, and return their object files in the same order.
 
@@ -76,7 +76,7 @@ class _Work(NamedTuple):
 class _CompilePool(Closing):
     """Processes that compile what is added, each driven by a thread of this one."""
 
-    def __init__(self, machine: Machine, level: int, workers: int) -> None:
+    def __init__(self, machine: CodegenMachine, level: int, workers: int) -> None:
         self._machine, self._level, self._workers = machine, level, workers
         self._waiting: SimpleQueue[_Work | None] = SimpleQueue()
         self._added = 0
@@ -165,7 +165,7 @@ class _Process(Closing):
         OSError: It cannot be started.
     """
 
-    def __init__(self, machine: Machine, level: int, stderr: IO[bytes]) -> None:
+    def __init__(self, machine: CodegenMachine, level: int, stderr: IO[bytes]) -> None:
         self._said = stderr
         self._child = subprocess.Popen(
             [sys.executable, "-c", _CHILD],

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from intarsia_runtime.errors import ToolchainError
 
-from .machine import Machine
+from .machine import CodegenMachine
 from .optimize import compile_object, prepare
 
 
@@ -27,7 +27,7 @@ def serve() -> None:
 
 def _serve(questions: BinaryIO, answers: BinaryIO) -> None:
     job = json.loads(questions.readline())
-    machine = Machine(**job["machine"])
+    machine = CodegenMachine(**job["machine"])
     prepare()  # while nothing is asked yet
     while size := questions.readline():
         text = questions.read(int(size)).decode()

@@ -16,7 +16,7 @@ from intarsia_runtime.artifact.elf import (
     MAX_MEMORY,
     NO_BITS,
     RELOCATABLE,
-    Layout,
+    ElfLayout,
     Section,
     read_header,
     read_sections,
@@ -76,7 +76,7 @@ def _of_kind(sections: Sequence[Section], number: int, kind: int, what: str) -> 
     return sections[number]
 
 
-def _rows(content: bytes, layout: Layout, section: Section, form: str) -> list[tuple[int, ...]]:
+def _rows(content: bytes, layout: ElfLayout, section: Section, form: str) -> list[tuple[int, ...]]:
     """Return the rows of a table."""
     row = struct.Struct(layout.order + form)
     if section.entry != row.size or section.size % row.size:
@@ -84,7 +84,7 @@ def _rows(content: bytes, layout: Layout, section: Section, form: str) -> list[t
     return list(row.iter_unpack(content[section.offset : section.offset + section.size]))
 
 
-def _symbols(content: bytes, layout: Layout, table: Section) -> list[tuple[int, int, int, int]]:
+def _symbols(content: bytes, layout: ElfLayout, table: Section) -> list[tuple[int, int, int, int]]:
     """Return the name, section, value and size of every symbol."""
     if layout.wide:
         rows = _rows(content, layout, table, "IBBHQQ")
@@ -94,7 +94,7 @@ def _symbols(content: bytes, layout: Layout, table: Section) -> list[tuple[int, 
 
 
 def _check_symbols(
-    content: bytes, layout: Layout, table: Section, sections: Sequence[Section]
+    content: bytes, layout: ElfLayout, table: Section, sections: Sequence[Section]
 ) -> None:
     """Check that symbols have names, and places in sections."""
     names = _of_kind(sections, table.link, _STRINGS, "the names of symbols")
@@ -110,7 +110,7 @@ def _check_symbols(
 
 
 def _check_relocations(
-    content: bytes, layout: Layout, table: Section, sections: Sequence[Section]
+    content: bytes, layout: ElfLayout, table: Section, sections: Sequence[Section]
 ) -> None:
     """Check that relocations are of symbols, and within a section."""
     symbols = _of_kind(sections, table.link, _SYMBOLS, "symbols")
@@ -131,7 +131,7 @@ def _check_relocations(
 
 
 def _check_group(
-    content: bytes, layout: Layout, group: Section, sections: Sequence[Section]
+    content: bytes, layout: ElfLayout, group: Section, sections: Sequence[Section]
 ) -> None:
     """Check that the members of a group are there."""
     symbols = _of_kind(sections, group.link, _SYMBOLS, "symbols")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from intarsia.plugin import Signature
+from intarsia.plugin import CodegenSignature
 from intarsia_ir.tir.expr import INDEX
 from intarsia_runtime.dtype import DType
 
@@ -51,30 +51,30 @@ MOST_SLOTS = 64
 """Bits of the word in which threads claim slots; more threads than slots take turns."""
 
 FUNCTIONS = {
-    "llvm.fma": Signature(3, _REAL),
-    "llvm.copysign": Signature(2, _REAL),
-    "llvm.minnum": Signature(2, _REAL),
-    "llvm.maxnum": Signature(2, _REAL),
+    "llvm.fma": CodegenSignature(3, _REAL),
+    "llvm.copysign": CodegenSignature(2, _REAL),
+    "llvm.minnum": CodegenSignature(2, _REAL),
+    "llvm.maxnum": CodegenSignature(2, _REAL),
     **dict.fromkeys(
         ("llvm.fabs", "llvm.sqrt", "llvm.roundeven", "llvm.floor", "llvm.ceil", "llvm.trunc"),
-        Signature(1, _REAL),
+        CodegenSignature(1, _REAL),
     ),
-    **dict.fromkeys(("llvm.ctpop", "llvm.ctlz", "llvm.cttz"), Signature(1, _INTEGERS)),
-    "llvm.bswap": Signature(1, _WIDE),
-    "llvm.bitcast": Signature(1, result=frozenset(DType)),
-    "llvm.fptosi": Signature(1, _REAL, _SIGNED),
-    ANGLE_REST: Signature(1, frozenset({DType.FLOAT64})),
-    ANGLE_TURNS: Signature(1, frozenset({DType.FLOAT64}), frozenset({DType.INT64})),
-    SCALE: Signature(3, result=_REAL),
-    LOAD_WORD: Signature(1, _QUARTERS | {DType.BFLOAT16}, frozenset({DType.INT32})),
-    DOT: Signature(3, frozenset({DType.INT32})),
-    THREAD_SLOT: Signature(1, result=frozenset({INDEX})),
-    PREFETCH: Signature(1, result=frozenset({DType.BOOL})),
-    **dict.fromkeys((*EXCHANGES, *DEINTERLEAVE), Signature(2)),
+    **dict.fromkeys(("llvm.ctpop", "llvm.ctlz", "llvm.cttz"), CodegenSignature(1, _INTEGERS)),
+    "llvm.bswap": CodegenSignature(1, _WIDE),
+    "llvm.bitcast": CodegenSignature(1, result=frozenset(DType)),
+    "llvm.fptosi": CodegenSignature(1, _REAL, _SIGNED),
+    ANGLE_REST: CodegenSignature(1, frozenset({DType.FLOAT64})),
+    ANGLE_TURNS: CodegenSignature(1, frozenset({DType.FLOAT64}), frozenset({DType.INT64})),
+    SCALE: CodegenSignature(3, result=_REAL),
+    LOAD_WORD: CodegenSignature(1, _QUARTERS | {DType.BFLOAT16}, frozenset({DType.INT32})),
+    DOT: CodegenSignature(3, frozenset({DType.INT32})),
+    THREAD_SLOT: CodegenSignature(1, result=frozenset({INDEX})),
+    PREFETCH: CodegenSignature(1, result=frozenset({DType.BOOL})),
+    **dict.fromkeys((*EXCHANGES, *DEINTERLEAVE), CodegenSignature(2)),
 }
 """Name to what it takes and gives."""
 
 
-def target_function(name: str) -> Signature | None:
+def target_function(name: str) -> CodegenSignature | None:
     """Find a function or procedure by its name; ``None`` if this generator does not know it."""
     return FUNCTIONS.get(name) or PROCEDURES.get(name)

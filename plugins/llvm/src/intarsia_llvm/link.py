@@ -24,7 +24,7 @@ from intarsia_runtime.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT
 from intarsia_runtime.errors import ToolchainError, UnsupportedError
 
 from .loader import OBJECT_FILE, OBJECT_FORMAT, OBJECT_LOADER
-from .machine import Machine
+from .machine import CodegenMachine
 from .optimize import compile_object
 from .target import host_triple
 
@@ -55,7 +55,7 @@ class Linked(Struct, frozen=True):
     format: int
 
 
-def link(objects: Sequence[bytes], machine: Machine) -> Linked:
+def link(objects: Sequence[bytes], machine: CodegenMachine) -> Linked:
     """Return a shared library of object files; of this machine, without a linker, the one object.
 
     Raises:
@@ -74,7 +74,7 @@ def link(objects: Sequence[bytes], machine: Machine) -> Linked:
     return Linked(SHARED_LIBRARY, {"lib.so": library}, SHARED_LIBRARY_FORMAT)
 
 
-def _system_libraries(called: Collection[str], machine: Machine) -> dict[str, bytes]:
+def _system_libraries(called: Collection[str], machine: CodegenMachine) -> dict[str, bytes]:
     """Return libraries by file name that stand for those of the system, with what is called.
 
     Linked against one, a library says that it needs the other. It is loaded with the system's own,
@@ -231,8 +231,8 @@ def link_shared(
         except (OSError, subprocess.TimeoutExpired) as cause:
             raise ToolchainError(f"the linker {command[0]} did not run: {cause}") from cause
         if done.returncode != 0 or not target.exists():
-            said = done.stderr.strip().splitlines()
+            lines = done.stderr.strip().splitlines()
             raise ToolchainError(
-                f"the linker {command[0]} failed (status {done.returncode}): {' '.join(said[:3])}"
+                f"the linker {command[0]} failed (status {done.returncode}): {' '.join(lines[:3])}"
             )
         return target.read_bytes()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Machine(NamedTuple):
+class CodegenMachine(NamedTuple):
     """What code generation needs to know.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from intarsia_runtime.errors import ToolchainError
 
-from .machine import Machine
+from .machine import CodegenMachine
 
 if TYPE_CHECKING:
     from llvmlite import binding
@@ -26,7 +26,7 @@ def prepare() -> None:
     binding.initialize_all_asmprinters()
 
 
-def _target_machine(machine: Machine, level: int) -> binding.TargetMachine:
+def _target_machine(machine: CodegenMachine, level: int) -> binding.TargetMachine:
     from llvmlite import binding
 
     try:
@@ -45,7 +45,7 @@ def _target_machine(machine: Machine, level: int) -> binding.TargetMachine:
     )
 
 
-def compile_object(text: str, machine: Machine, level: int) -> bytes:
+def compile_object(text: str, machine: CodegenMachine, level: int) -> bytes:
     """Verify, optimize and compile a module.
 
     Raises:
@@ -55,14 +55,14 @@ def compile_object(text: str, machine: Machine, level: int) -> bytes:
     return target_machine.emit_object(module)
 
 
-def compile_assembly(text: str, machine: Machine, level: int) -> str:
+def compile_assembly(text: str, machine: CodegenMachine, level: int) -> str:
     """Return the assembly of what :func:`compile_object` compiles."""
     module, target_machine = _optimized(text, machine, level)
     return target_machine.emit_assembly(module)
 
 
 def _optimized(
-    text: str, machine: Machine, level: int
+    text: str, machine: CodegenMachine, level: int
 ) -> tuple[binding.ModuleRef, binding.TargetMachine]:
     from llvmlite import binding
 

@@ -17,13 +17,13 @@ from .target import LlvmOptions, canonicalize, is_known
 
 if TYPE_CHECKING:
     from intarsia.plugin import (
+        CodegenSignature,
         CompiledUnit,
         Function,
         Intrinsic,
         KnownValues,
         Probe,
         Region,
-        Signature,
         Target,
         TensorModule,
     )
@@ -44,6 +44,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             summary="CPUs, through LLVM: x86-64, AArch64, RISC-V, Cortex-M",
             memory=(Memory("global", 64),),
             open_sizes=True,
+            control_flow=True,
             reduced_convolution=WINOGRAD,
             runtimes=("cpp", "c"),
             known_flags=("mcpu", "mattr", "mtune"),
@@ -87,7 +88,7 @@ def machine(target: Target[LlvmOptions]) -> Machine:
 
 
 @hookimpl
-def target_function(name: str, target: Target[LlvmOptions]) -> Signature | None:
+def target_function(name: str, target: Target[LlvmOptions]) -> CodegenSignature | None:
     """LLVM's intrinsics and this generator's own procedures."""
     from . import functions
 
@@ -102,11 +103,20 @@ def lower(
     alignment: int,
     tuned: Tuned | None,
     name: str,
+    functions: Mapping[str, Function],
 ) -> Lowered:
     """Schedules for the registers and caches of the processor."""
     from .lowering import lower_function
 
-    return lower_function(main, regions, target=target, alignment=alignment, tuned=tuned, name=name)
+    return lower_function(
+        main,
+        regions,
+        target=target,
+        alignment=alignment,
+        tuned=tuned,
+        name=name,
+        functions=functions,
+    )
 
 
 @hookimpl

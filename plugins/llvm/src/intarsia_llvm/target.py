@@ -17,7 +17,7 @@ from intarsia_runtime.errors import TargetError
 if TYPE_CHECKING:
     from intarsia_runtime.artifact import machine as artifact
 
-    from .machine import Machine
+    from .machine import CodegenMachine
 
 # Features in the order in which x86 processors got them: LLVM's name, and the Linux kernel's.
 X86_FEATURES = {
@@ -349,10 +349,10 @@ _WITHOUT_MODEL = ("oryon-1", "ampere1b")
 their features without the model."""
 
 
-def machine(options: LlvmOptions) -> Machine:
+def machine(options: LlvmOptions) -> CodegenMachine:
     """Return what the options mean for code generation."""
     from .isa import attributes_of, resolve
-    from .machine import Machine
+    from .machine import CodegenMachine
 
     options = canonicalize(options)
     triple = _whole(options.mtriple)
@@ -364,7 +364,7 @@ def machine(options: LlvmOptions) -> Machine:
             attributes = (*attributes_of(triple, found.offered), *options.mattr)
             cpu, found = "generic", resolve(triple, "generic", attributes)
         tune = options.mtune if cpu == "generic" else ""
-        return Machine(
+        return CodegenMachine(
             triple,
             cpu,
             tune,
@@ -392,9 +392,9 @@ def least_machine(options: LlvmOptions) -> artifact.Machine:
     return artifact.Machine("linux", "arm" if arch.startswith(("arm", "thumb")) else arch, offered)
 
 
-def _x86_machine(options: LlvmOptions) -> Machine:
+def _x86_machine(options: LlvmOptions) -> CodegenMachine:
     from .isa import active_features
-    from .machine import Machine
+    from .machine import CodegenMachine
 
     wanted = dict.fromkeys(X86_CPUS[options.mcpu])
     for feature in options.mattr:
@@ -413,7 +413,7 @@ def _x86_machine(options: LlvmOptions) -> Machine:
     dot = "avxvnni" in active or (wide and "avx512vnni" in active)
     tiles = wide and "amx-tile" in active
     amx_bf16 = options.fpmath_mode == "bf16" and tiles and "amx-bf16" in active
-    return Machine(
+    return CodegenMachine(
         options.mtriple,
         "x86-64",
         options.mtune or options.mcpu,

@@ -13,6 +13,7 @@ import numpy as np
 from intarsia_ir.budget import budget, limited
 from intarsia_ir.diagnostics import ModelWarning
 from intarsia_ir.graph.expr import Function
+from intarsia_ir.graph.guards import collected_guards, take_fixed_sizes
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import Dim, Size, TensorType
 from intarsia_ir.ops.arrays import numpy_dtype
@@ -36,11 +37,12 @@ def from_onnx(
     mapped: bool = False,
     time_limit: float | None = None,
     memory_limit: int | None = None,
+    control_flow: bool = False,
 ) -> IRModule:
     """Import an ONNX model.
 
     Args:
-        model: Path, serialised bytes, or ``onnx.ModelProto`` (which is not changed). Weights in
+        model: Path, serialized bytes, or ``onnx.ModelProto`` (which is not changed). Weights in
             files of their own are read only for a path, and only beneath its folder.
         shapes: Shape of an input by its name; inputs left out keep the model's shape.
         constants: Value of an input by its name; such an input is no parameter of the result.
@@ -48,6 +50,9 @@ def from_onnx(
         mapped: Leave large weights in the file, which must then stay as it is while they are used.
         time_limit: Seconds that it may take; see :func:`intarsia_ir.budget.limited`.
         memory_limit: Bytes that it may take.
+        control_flow: Whether branches and loops that only the run decides become functions of the
+            module, which some backends carry out; otherwise both branches are computed, and loops
+            written out or refused.
 
     Returns:
         A module whose ``main`` has the graph's inputs as parameters, under their names, in order,
@@ -60,13 +65,16 @@ def from_onnx(
         ResourceError: The model is too large, or passes a limit.
     """
     with limited(time_limit, memory_limit):
-        return import_read(read_model(model, max_bytes=max_bytes, mapped=mapped), shapes, constants)
+        read = read_model(model, max_bytes=max_bytes, mapped=mapped)
+        return import_read(read, shapes, constants, control_flow=control_flow)
 
 
 def import_read(
     read: Model,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
+    *,
+    control_flow: bool = False,
 ) -> IRModule:
     """Import an ONNX model that :func:`read_model` has read, as :func:`from_onnx` does.
 
@@ -81,7 +89,14 @@ def import_read(
     limits.stage = "importing the model"
     try:
         inputs = input_types(read.graph, shapes, constants)
-        module = Importer(read, CONVERTERS, inputs, constants).run()
+        known = frozenset(collected_guards())
+        module = Importer(read, CONVERTERS, inputs, constants, control_flow=control_flow).run()
+        while fixed := take_fixed_sizes(known):  # the weights say what the file leaves open
+            inputs = {
+                name: type_.with_shape(_bind(size, fixed) for size in type_.shape)
+                for name, type_ in inputs.items()
+            }
+            module = Importer(read, CONVERTERS, inputs, constants, control_flow=control_flow).run()
         if not shapes and not constants:
             _check_outputs(read.graph, module.main)
         limits.stage = ""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,15 +10,17 @@ import numpy as np
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Constant, Expr, call, constant, tensor_type
 from intarsia_ir.graph.op import NO_ATTRS, Op, OpAttrs
-from intarsia_ir.graph.types import Size
+from intarsia_ir.graph.types import Dim, Size
 from intarsia_ir.ops import generate, slicing, unary
 from intarsia_ir.ops import shape as shaping
 from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.ops.run_sizes import SizeOf, WithSizes
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import product
 
 from .fold import ConstantFolder
+from .run_sizes import Hole
 
 STATIC_HINT = "give every input a shape, e.g. --shape input:1,3,224,224"
 
@@ -34,10 +35,41 @@ class Builder:
         self.folder = folder
 
     def call(self, op: type[Op], *args: Expr, attrs: OpAttrs | None = None) -> Expr:
-        """Apply ``op``, with its default attributes if none are given; errors name the node."""
+        """Apply ``op``, with its default attributes if none are given; errors name the node.
+
+        Where attributes have sizes that the model computes, operands come to depend on these.
+        """
         if attrs is None:
             attrs = NO_ATTRS if op.Attrs is OpAttrs else op.Attrs()
-        return call(op, *args, attrs=attrs, span=self.span)
+        sizes = self.folder.run_sizes.missing(attrs, args)
+        if sizes and args:
+            args = (call(WithSizes, args[0], *sizes, span=self.span), *args[1:])
+        return call(op, *(args or sizes), attrs=attrs, span=self.span)
+
+    def size_of(self, value: Expr, index: int = 0) -> Dim:
+        """Make an element of an integer tensor a size variable; a run checks that it is a size."""
+        known, hole = self.folder.run_sizes, Hole(value, index)
+        found = known.known(hole)
+        if found is None:
+            count = tensor_type(value).elements
+            flat = self.reshape(self.cast(value, DType.INT64), (count,))
+            item = self.reshape(self.slice(flat, 0, index, index + 1), ())
+            found = known.new_name(self.span.name or "size")
+            attrs = SizeOf.Attrs(size=extents((found,))[0])
+            known.define(hole, found, call(SizeOf, item, attrs=attrs, span=self.span))
+        return found
+
+    def behind(self, x: Expr, *sizes: Size) -> Expr:
+        """Let a tensor depend on the calls that define sizes: guards of these are checked then."""
+        attrs = generate.Sizes.Attrs(sizes=extents(sizes))
+        missing = self.folder.run_sizes.missing(attrs, (x,))
+        return call(WithSizes, x, *missing, span=self.span) if missing else x
+
+    def size_tensor(self, *sizes: Size) -> Expr:
+        """Make a vector of sizes."""
+        if all(isinstance(size, int) for size in sizes):
+            return self.array(np.array(sizes, np.int64))
+        return self.call(generate.Sizes, attrs=generate.Sizes.Attrs(sizes=extents(sizes)))
 
     def array(self, data: np.ndarray) -> Constant:
         """Wrap an array."""
@@ -117,11 +149,11 @@ class Builder:
 
     def along(self, x: Expr, axis: int, rank: int) -> Expr:
         """Reshape a vector so that it broadcasts along dimension ``axis`` of a tensor."""
-        size = tensor_type(x).static_shape
-        if not size or rank == 0:
+        sizes = tensor_type(x).shape
+        if not sizes or rank == 0:
             return x
-        shape = [1] * rank
-        shape[axis] = math.prod(size)
+        shape: list[Size] = [1] * rank
+        shape[axis] = product(sizes)
         return self.reshape(x, shape)
 
 

@@ -21,8 +21,10 @@ from intarsia_runtime.errors import ModelError, UnsupportedError
 from intarsia_runtime.size import Dim, Size
 
 from .builder import STATIC_HINT, Builder
+from .flow import Branch, Flow
 from .fold import ConstantFolder
 from .graph import Attribute, Graph, Node
+from .run_sizes import Hole, Partial
 from .tensors import element_type
 
 
@@ -31,6 +33,25 @@ class Narrow(Struct, frozen=True):
 
     bytes: Expr
     dtype: np.dtype
+
+
+class Diverging(UnsupportedError):
+    """Branches give values of different ranks or types, so what follows differs, too.
+
+    Attributes:
+        condition: What chooses, one bool.
+        branches: The results of both, and what each requires of sizes.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        condition: Expr,
+        branches: tuple[Branch, Branch],
+    ) -> None:
+        super().__init__(message, hint=STATIC_HINT)
+        self.condition = condition
+        self.branches = branches
 
 
 Recompute: TypeAlias = "Callable[[str, Mapping[str, Expr]], Expr]"
@@ -44,9 +65,10 @@ class NodeContext(Builder):
         node: The node.
         args: Operands; ``None`` where an optional one is left out.
         opset: Version of the standard operator set.
+        flow: Where control flow of the run puts its functions; ``None`` if it may not be.
     """
 
-    __slots__ = ("_branch", "_recompute", "_stored", "_used", "args", "node", "opset")
+    __slots__ = ("_branch", "_recompute", "_stored", "_used", "args", "flow", "node", "opset")
 
     def __init__(
         self,
@@ -58,8 +80,10 @@ class NodeContext(Builder):
         branch: Callable[[Graph, Mapping[str, Expr]], tuple[Expr, ...]],
         stored: Sequence[np.dtype | None] = (),
         recompute: Recompute | None = None,
+        flow: Flow | None = None,
     ) -> None:
         super().__init__(node.span, folder)
+        self.flow = flow
         self.node = node
         self.args = args
         self.opset = opset
@@ -81,7 +105,15 @@ class NodeContext(Builder):
         given = {**self.node.attrs, **attrs}
         node = replace(self.node, op_type=op_type, domain="", attrs=given)
         return NodeContext(
-            node, args, self.opset, self.folder, self._used, self._branch, (), self._recompute
+            node,
+            args,
+            self.opset,
+            self.folder,
+            self._used,
+            self._branch,
+            (),
+            self._recompute,
+            self.flow,
         )
 
     @property
@@ -156,6 +188,10 @@ class NodeContext(Builder):
         found = self.optional(index)
         return None if found is None else self.folder.value(found)
 
+    def is_fixed(self, index: int) -> bool:
+        """Whether an operand is left out, or its value is known at compile time."""
+        return self.optional(index) is None or self.constant_value(index) is not None
+
     def required_value(self, index: int, what: str) -> np.ndarray:
         """Return the value of an operand that must be known at compile time.
 
@@ -176,11 +212,30 @@ class NodeContext(Builder):
         return tuple(int(item) for item in value.reshape(-1))
 
     def required_sizes(self, index: int, what: str) -> tuple[Size, ...]:
-        """Return the elements of an integer operand, which may be sizes that only the run knows."""
-        found = self.folder.sizes(self.input(index))
+        """Return the elements of an integer operand, which may be sizes that only the run knows.
+
+        What the model computes becomes a size variable where a model is built with open sizes.
+        """
+        return tuple(
+            self.size_of(item.expr, item.index) if isinstance(item, Hole) else item
+            for item in self.partial_sizes(index, what)
+        )
+
+    def partial_sizes(self, index: int, what: str) -> tuple[Partial, ...]:
+        """Return the elements of an integer operand; those that the model computes as holes.
+
+        Raises:
+            UnsupportedError: Some are not known, and the model is not built with open sizes.
+        """
+        expr = self.input(index)
+        found = self.folder.sizes(expr)
+        if found is None and is_collecting():
+            found = self.folder.partial_sizes(expr)
         if found is None or found.ndim > 1:
             return self.required_ints(index, what)
-        return tuple(item if isinstance(item, Dim) else int(item) for item in found.reshape(-1))
+        return tuple(
+            item if isinstance(item, Dim | Hole) else int(item) for item in found.reshape(-1)
+        )
 
     def required_scalar(self, index: int, what: str) -> int | float | bool:
         """Return the only element of an operand that must be known at compile time."""

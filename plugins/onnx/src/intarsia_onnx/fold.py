@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from intarsia_ir.budget import budget
+from intarsia_ir.graph.control import control_of
 from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var, tensor_type
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, Type
@@ -15,9 +16,15 @@ from intarsia_ir.graph.walk import children
 from intarsia_ir.ops.binary import Divide, Maximum, Minimum
 from intarsia_ir.ops.compare import Equal, NotEqual
 from intarsia_ir.ops.generate import Sizes
+from intarsia_ir.ops.indexing import Take
+from intarsia_ir.ops.run_sizes import WithSizes
+from intarsia_ir.ops.shape import BroadcastTo, Concatenate, Reshape, Transpose
+from intarsia_ir.ops.slicing import StridedSlice
 from intarsia_ir.ops.unary import Cast
 from intarsia_runtime.errors import IntarsiaError, ResourceError
 from intarsia_runtime.size import Dim, maximum, minimum
+
+from .run_sizes import Hole, RunSizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,13 +36,19 @@ WORK_BUDGET = 1 << 28  # multiply-adds a folded contraction may cost
 
 
 class ConstantFolder:
-    """Evaluates expressions of constants on demand, each once, within a budget of bytes."""
+    """Evaluates expressions of constants on demand, each once, within a budget of bytes.
+
+    Attributes:
+        run_sizes: The size variables that calls define.
+    """
 
     def __init__(self, value_budget: int = VALUE_BUDGET, total_budget: int = TOTAL_BUDGET) -> None:
         self._value_budget = value_budget
         self._left = total_budget
         self._values: dict[Expr, np.ndarray | tuple[np.ndarray, ...] | None] = {}
         self._sizes: dict[Expr, np.ndarray | None] = {}
+        self._partial: dict[Expr, np.ndarray] = {}
+        self.run_sizes = RunSizes()
 
     def value(self, expr: Expr) -> np.ndarray | None:
         """Return the value of ``expr``, or ``None`` if it depends on an input or costs too much."""
@@ -83,6 +96,47 @@ class ConstantFolder:
             known = self._sizes[expr]
         return known
 
+    def partial_sizes(self, expr: Expr) -> np.ndarray | None:
+        """Return an integer value of which some elements may be unknown; ``None`` for others.
+
+        Elements are those of :meth:`sizes`, or a :class:`Hole` that says which element of which
+        tensor it is: operators that only move elements move holes.
+        """
+        stack: list[tuple[Expr, bool]] = [(expr, False)]
+        while stack:
+            node, ready = stack.pop()
+            if node in self._partial or not _is_small(node.type):
+                continue
+            moves = isinstance(node, Call) and _moves(node) and self.sizes(node) is None
+            if ready or not moves or not isinstance(node, Call):
+                self._partial[node] = self._evaluate_partial(node)
+                continue
+            stack.append((node, True))
+            stack.extend((arg, False) for arg in node.args if arg not in self._partial)
+        return self._partial.get(expr)
+
+    def _evaluate_partial(self, node: Expr) -> np.ndarray:
+        known = self.sizes(node)
+        if known is not None:
+            return known
+        type_ = tensor_type(node)
+        if isinstance(node, Call) and _moves(node):
+            if node.op in (WithSizes, Cast):
+                return self._partial[node.args[0]]
+            operands = [self._partial.get(arg) for arg in node.args]
+            arrays = [operand for operand in operands if operand is not None]
+            if len(arrays) == len(operands):
+                try:
+                    moved = np.asarray(node.op.reference(node.attrs, *arrays), object)
+                except (IntarsiaError, ArithmeticError, ValueError, IndexError, TypeError):
+                    moved = None
+                if moved is not None and moved.shape == type_.static_shape:
+                    return moved
+        holes = np.empty(type_.elements, object)
+        for index in range(type_.elements):
+            holes[index] = Hole(node, index)
+        return holes.reshape(type_.static_shape)
+
     def _evaluate_sizes(self, node: Expr) -> np.ndarray | None:
         value = self.value(node)
         if value is not None:
@@ -91,6 +145,8 @@ class ConstantFolder:
             return None
         if isinstance(node.attrs, Sizes.Attrs):
             return np.array([*node.attrs.sizes, None], object)[:-1]
+        if node.op is WithSizes:
+            return self._sizes.get(node.args[0])
         operands = [self._sizes.get(arg) for arg in node.args]
         arrays = [operand for operand in operands if operand is not None]
         if len(arrays) < len(operands):
@@ -110,7 +166,7 @@ class ConstantFolder:
         match node:
             case Constant():
                 return node.data
-            case Call():
+            case Call() if control_of(node) is None:
                 operands: list[np.ndarray] = []
                 for arg in node.args:
                     operand = self._values[arg]
@@ -158,10 +214,23 @@ def _is_small(type_: Type) -> bool:
     return type_.elements <= MOST_SIZES
 
 
+def _moves(node: Call) -> bool:
+    """Whether an operator gives elements of its operands as they are."""
+    if node.op is Cast:
+        before, after = tensor_type(node.args[0]).dtype, tensor_type(node).dtype
+        return before.is_integer and after.is_integer and before.bits <= after.bits
+    return node.op in _MOVES
+
+
+_MOVES = (WithSizes, Concatenate, Reshape, Take, StridedSlice, Transpose, BroadcastTo)
+
+
 def _size_arithmetic(node: Call, operands: Sequence[np.ndarray]) -> np.ndarray | None:
     """Return the result of an operator on sizes; ``None`` if it needs numbers."""
     if node.op is Cast:
-        return operands[0] if tensor_type(node).dtype.is_integer else None
+        kind = tensor_type(node).dtype
+        same = kind is tensor_type(node.args[0]).dtype
+        return operands[0] if same or kind.is_integer else None
     if node.op in (Equal, NotEqual) and not _is_decided(operands):
         return None
     if node.op is Divide:

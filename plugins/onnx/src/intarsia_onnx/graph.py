@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from intarsia_ir.graph.types import TensorType
     from intarsia_runtime.errors import UnsupportedError
 
-MAX_TENSOR_BYTES = 1 << 35  # of one tensor; larger ones are mistakes or attacks
-
 
 class UnsupportedAttribute(Struct, frozen=True):
     """An attribute of a kind that no converter reads: a type, a sparse tensor, several graphs.

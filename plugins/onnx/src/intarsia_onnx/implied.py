@@ -37,7 +37,7 @@ Form: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...]]"
 Shape: TypeAlias = "tuple[int, ...]"
 
 
-class Case(Struct, frozen=True):
+class UnknownOperands(Struct, frozen=True):
     """A node of which operands are not known.
 
     Attributes:
@@ -68,12 +68,12 @@ class Case(Struct, frozen=True):
         return value % rank if isinstance(value, int) and rank else 0
 
 
-def _axes(case: Case) -> Iterator[Form]:
+def _axes(case: UnknownOperands) -> Iterator[Form]:
     """Sets of axes of the operand, in any order, counted from the front or from the back."""
     yield from _sets_of_axes(len(case.operands[0]), case.count)
 
 
-def _lone_axes(case: Case) -> Iterator[Form]:
+def _lone_axes(case: UnknownOperands) -> Iterator[Form]:
     """Axes of size 1 that the operand has and the result has not, or the other way round."""
     old, new = case.operands[0], case.results[0]
     longer, shorter = (old, new) if case.node.op_type == "Squeeze" else (new, old)
@@ -92,19 +92,19 @@ def _sets_of_axes(rank: int, count: int) -> Iterator[Form]:
                 yield tuple(axis - sign for axis, sign in zip(order, signs, strict=True)), key
 
 
-def _axis(case: Case) -> Iterator[Form]:
+def _axis(case: UnknownOperands) -> Iterator[Form]:
     rank = len(case.operands[0])
     for axis in range(-rank, rank):
         yield (axis,), (axis % rank,)
 
 
-def _count(case: Case) -> Iterator[Form]:
+def _count(case: UnknownOperands) -> Iterator[Form]:
     shape = case.results[0]
     if shape:
         yield (shape[case.axis(-1, len(shape))],), ()
 
 
-def _sizes(case: Case) -> Iterator[Form]:
+def _sizes(case: UnknownOperands) -> Iterator[Form]:
     """The sizes themselves, or those of the axes that an attribute names."""
     shape, axes = case.results[0], case.node.attrs.get("axes")
     if isinstance(axes, tuple):
@@ -114,7 +114,7 @@ def _sizes(case: Case) -> Iterator[Form]:
         yield shape, ()
 
 
-def _reshaped(case: Case) -> Iterator[Form]:
+def _reshaped(case: UnknownOperands) -> Iterator[Form]:
     """Sizes; one may be left open, and 0 keeps the size of the operand."""
     old, new = case.operands[0], case.results[0]
     keeps = not case.node.attrs.get("allowzero", 0)
@@ -130,7 +130,7 @@ def _reshaped(case: Case) -> Iterator[Form]:
                     yield (*form[:axis], -1, *form[axis + 1 :]), ()
 
 
-def _expanded(case: Case) -> Iterator[Form]:
+def _expanded(case: UnknownOperands) -> Iterator[Form]:
     """Sizes of the last dimensions, 1 where the operand has as many elements already."""
     old, new = case.operands[0], case.results[0]
     if len(old) > len(new) or case.count > len(new):
@@ -144,24 +144,24 @@ def _expanded(case: Case) -> Iterator[Form]:
     yield from ((form, ()) for form in product(*choices))
 
 
-def _repeats(case: Case) -> Iterator[Form]:
+def _repeats(case: UnknownOperands) -> Iterator[Form]:
     old, new = case.operands[0], case.results[0]
     if len(old) == len(new) and all(old):
         yield tuple(b // a for a, b in zip(old, new, strict=True)), ()
 
 
-def _parts(case: Case) -> Iterator[Form]:
+def _parts(case: UnknownOperands) -> Iterator[Form]:
     axis = case.axis(0, len(case.operands[0]))
     yield tuple(shape[axis] for shape in case.results), ()
 
 
-def _resized(case: Case) -> Iterator[Form]:
+def _resized(case: UnknownOperands) -> Iterator[Form]:
     """Sizes to resize to, unless they are limits that the form of the picture may not reach."""
     if case.node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch":
         yield from _sizes(case)
 
 
-def _blocks(case: Case) -> Iterator[Form]:
+def _blocks(case: UnknownOperands) -> Iterator[Form]:
     """Size of the image, and sizes of blocks with as many elements as a column has."""
     image, channels = case.results[0][2:], case.results[0][1]
     taps = case.operands[0][1] // channels if channels else 0
@@ -171,7 +171,7 @@ def _blocks(case: Case) -> Iterator[Form]:
             yield (*image, *block), block
 
 
-def _frames(case: Case) -> Iterator[Form]:
+def _frames(case: UnknownOperands) -> Iterator[Form]:
     """Steps, and lengths if they are asked for, that give as many frames and frequencies."""
     shape, (_, frames, bins, _) = case.operands[0], case.results[0]
     half = case.node.attrs.get("onesided", 1) and shape[2:] in ((), (1,))
@@ -183,34 +183,36 @@ def _frames(case: Case) -> Iterator[Form]:
                 yield value, (step if frames > 1 else 1, *value[1:])
 
 
-FORMS: Mapping[str, tuple[tuple[int, ...], Callable[[Case], Iterator[Form]]]] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            (
-                *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax"),
-                *("ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+FORMS: Mapping[str, tuple[tuple[int, ...], Callable[[UnknownOperands], Iterator[Form]]]] = (
+    MappingProxyType(
+        {
+            **dict.fromkeys(
+                (
+                    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax"),
+                    *("ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+                ),
+                ((1,), _axes),
             ),
-            ((1,), _axes),
-        ),
-        **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), ((0,), _sizes)),
-        "CenterCropPad": ((1,), _sizes),
-        "Col2Im": ((1, 2), _blocks),
-        "ConstantOfShape": ((0,), _sizes),
-        "CumProd": ((1,), _axis),
-        "CumSum": ((1,), _axis),
-        "DFT": ((2,), _axis),
-        "Expand": ((1,), _expanded),
-        "MaxUnpool": ((2,), _sizes),
-        "OneHot": ((1,), _count),
-        "Reshape": ((1,), _reshaped),
-        "Resize": ((3,), _resized),
-        "STFT": ((1, 3), _frames),
-        "Split": ((1,), _parts),
-        "Squeeze": ((1,), _lone_axes),
-        "Tile": ((1,), _repeats),
-        "TopK": ((1,), _count),
-        "Unsqueeze": ((1,), _lone_axes),
-    }
+            **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), ((0,), _sizes)),
+            "CenterCropPad": ((1,), _sizes),
+            "Col2Im": ((1, 2), _blocks),
+            "ConstantOfShape": ((0,), _sizes),
+            "CumProd": ((1,), _axis),
+            "CumSum": ((1,), _axis),
+            "DFT": ((2,), _axis),
+            "Expand": ((1,), _expanded),
+            "MaxUnpool": ((2,), _sizes),
+            "OneHot": ((1,), _count),
+            "Reshape": ((1,), _reshaped),
+            "Resize": ((3,), _resized),
+            "STFT": ((1, 3), _frames),
+            "Split": ((1,), _parts),
+            "Squeeze": ((1,), _lone_axes),
+            "Tile": ((1,), _repeats),
+            "TopK": ((1,), _count),
+            "Unsqueeze": ((1,), _lone_axes),
+        }
+    )
 )
 """By operator: which operands may follow from the shapes of the results, and possible values."""
 
@@ -233,7 +235,7 @@ def declared_shapes(graph: Graph, known: Mapping[str, Shape]) -> dict[str, Shape
     return found
 
 
-def forms(case: Case) -> list[Form]:
+def forms(case: UnknownOperands) -> list[Form]:
     """Return the values that an operand may have; none if there are too many.
 
     The shapes are what a model declares: there are none either if they are none of the operator.

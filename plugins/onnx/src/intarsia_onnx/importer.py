@@ -9,22 +9,32 @@ from functools import partial
 from types import MappingProxyType
 
 import numpy as np
-from msgspec import Struct, field
 
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Constant, Expr, Function, Var, constant, make_tuple, tensor_type
-from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
-from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.guards import guards_apart, require_all
+from intarsia_ir.graph.module import IRModule, OnlyFor
+from intarsia_ir.graph.types import TensorType, Type
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_ir.ops.evaluate import evaluate
-from intarsia_runtime.artifact.plan import NARROW
 from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .builder import STATIC_HINT, Builder
-from .context import Converted, Converter, Narrow, NodeContext
+from .context import Converted, Converter, Diverging, Narrow, NodeContext
+from .flow import Branch, Flow, chosen, fits
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node
-from .implied import FORMS, MOST_KEYS, Case, choose, declared_shapes, forms, independent, shape_of
+from .implied import (
+    FORMS,
+    MOST_KEYS,
+    UnknownOperands,
+    choose,
+    declared_shapes,
+    forms,
+    independent,
+    shape_of,
+)
+from .import_scope import ImportScope, live_names, undefined, values_around, with_stored
 from .names import affected, converter_name, defines, needed_names, nodes_towards
 from .structure import verify_graph
 from .tensors import check_sizes, named_dtype
@@ -60,40 +70,6 @@ NCHWC_HINT = (
 )
 
 
-class Scope(Struct):
-    """Values of one graph by name; ``None`` for what a node that cannot be imported would give.
-
-    ``stored`` has the element types of values that are bytes here, of narrow numbers elsewhere.
-    """
-
-    graph: Graph
-    outer: Scope | None
-    opset: int
-    values: dict[str, Expr | None] = field(default_factory=dict[str, Expr | None])
-    stored: dict[str, np.dtype] = field(default_factory=dict[str, np.dtype])
-
-    def find(self, name: str) -> Expr | None:
-        """Return a value of this graph or of those around it; the reader has checked all names."""
-        scope = self
-        while name not in scope.values and name not in scope.graph.initializers:
-            assert scope.outer is not None, name
-            scope = scope.outer
-        if name not in scope.values:
-            data = scope.graph.initializers[name]
-            if data.dtype.name in NARROW:
-                scope.stored[name] = data.dtype
-                data = data.view(np.uint8)
-            scope.values[name] = constant(data, name=name)
-        return scope.values[name]
-
-    def stored_type(self, name: str) -> np.dtype | None:
-        """Return the element type that the bytes of a value store; ``None`` for plain ones."""
-        scope = self
-        while name not in scope.values and scope.outer is not None:
-            scope = scope.outer
-        return scope.stored.get(name)
-
-
 class Importer:
     """Imports one model.
 
@@ -102,6 +78,8 @@ class Importer:
         converters: Converter of every standard operator by its name, of others by ``domain::name``.
         inputs: Types of the graph's inputs, overrides applied.
         fixed: Values of inputs that become constants.
+        control_flow: Whether branches and loops that only the run decides become functions of the
+            module; if not, both branches are computed and loops written out, or the node refused.
     """
 
     def __init__(
@@ -110,7 +88,10 @@ class Importer:
         converters: Mapping[str, Converter],
         inputs: Mapping[str, TensorType],
         fixed: Mapping[str, np.ndarray],
+        *,
+        control_flow: bool = False,
     ) -> None:
+        self._functions: dict[str, Function] | None = {} if control_flow else None
         self._model = model
         self._converters = converters
         self._inputs = inputs
@@ -134,7 +115,7 @@ class Importer:
         """
         graph = self._model.graph
         params: list[Var] = []
-        scope = Scope(graph, None, self._model.opset)
+        scope = ImportScope(graph, None, self._model.opset)
         for info in graph.inputs:
             if info.name in self._fixed:
                 scope.values[info.name] = constant(self._fixed[info.name], name=info.name)
@@ -151,22 +132,72 @@ class Importer:
         body = outputs[0] if len(outputs) == 1 else make_tuple(outputs)
         names = tuple(info.name for info in graph.outputs)
         module = with_stored(Function(tuple(params), body, names), scope)
+        if self._functions:
+            module = module.with_functions({**module.functions, **self._functions})
         if self._only:
             module = module.with_attr(OnlyFor, OnlyFor(MappingProxyType(self._only)))
         return module
 
-    def _import(self, scope: Scope) -> list[Expr | None]:
+    def _import(self, scope: ImportScope, start: int = 0) -> list[Expr | None]:
+        """Import the nodes of a graph, from one on, and return its outputs."""
         graph = scope.graph
         used = live_names(graph)
-        for node in graph.nodes:
+        for number, node in enumerate(graph.nodes[start:], start):
             if used.isdisjoint(node.outputs):
                 continue
-            results = self._convert(node, scope, used)
+            try:
+                results = self._convert(node, scope, used)
+            except Diverging as fork:
+                return self._continued(scope, number, fork)
             for name, value in zip(node.outputs, results, strict=False):
                 scope.values[name] = value
         return [scope.find(info.name) for info in graph.outputs]
 
-    def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
+    def _continued(self, scope: ImportScope, number: int, fork: Diverging) -> list[Expr | None]:
+        """Import what follows an ``if`` whose branches differ in type, once for each branch.
+
+        If what follows is possible for one branch alone, or gives results of the declared ranks
+        for one alone, that one is required. Otherwise all of it is in the branches.
+        """
+        node, functions = scope.graph.nodes[number], self._functions
+        assert functions is not None  # nothing diverges without
+        flow = Flow(functions, partial(values_around, scope.copied()))
+        trials = [self._trial(scope, number, branch) for branch in fork.branches]
+        both = [trial for trial in trials if trial is not None]
+        if len(both) == 2 and _types(both[0]) == _types(both[1]):
+            builder = Builder(node.span, self._folder)
+            return [*flow.choose(builder, fork.condition, (both[0], both[1]))]
+        if len(both) == 2:
+            both = [trial for trial in both if fits(trial, scope.graph.outputs)]
+        if len(both) != 1:
+            fork.where = fork.where or str(node.span)
+            self._problems.append(fork)
+            return [None] * len(scope.graph.outputs)
+        require_all(both[0].guards)
+        require_all(chosen(self._folder, fork.condition, both[0] is trials[0], node.span))
+        return [*both[0].results]
+
+    def _trial(self, scope: ImportScope, number: int, branch: Branch) -> Branch | None:
+        """Import what follows a node whose results are those of a branch; ``None`` if it fails."""
+        inner = scope.copied()
+        outputs = scope.graph.nodes[number].outputs
+        inner.values.update(zip(outputs, branch.results, strict=False))
+        before, unknown = self._problems, {key: [*old] for key, old in self._unknown.items()}
+        self._problems = []
+        try:
+            with guards_apart() as found, self._folder.run_sizes.apart():
+                require_all(branch.guards)
+                results = self._import(inner, number + 1)
+            values = tuple(value for value in results if value is not None)
+            failed = bool(self._problems) or len(values) < len(results)
+        except (ModelError, UnsupportedError, _BranchFailed):
+            return None
+        finally:
+            self._problems = before
+            self._unknown = unknown
+        return None if failed else Branch(values, found.guards)
+
+    def _convert(self, node: Node, scope: ImportScope, used: set[str]) -> Sequence[Expr | None]:
         """Convert one node; what cannot be imported is noted, so that one error can list it all."""
         budget().check(node.span)
         if scope.outer is None:
@@ -203,7 +234,7 @@ class Importer:
         node: Node,
         converter: Converter | None,
         args: list[Expr | None],
-        scope: Scope,
+        scope: ImportScope,
         used: set[str],
     ) -> Sequence[Expr | None] | None:
         """Import a node for the values of an operand that its declared results leave it."""
@@ -252,7 +283,7 @@ class Importer:
             return next(iter(results.values()))
         return choose(Builder(node.span, self._folder), operands, fitting, results)
 
-    def _case(self, node: Node, args: Sequence[Expr | None]) -> Case | None:
+    def _case(self, node: Node, args: Sequence[Expr | None]) -> UnknownOperands | None:
         """Return what is known of a node that few operands, all inputs, are missing for."""
         listed = FORMS[node.op_type][0] if node.op_type in FORMS and not node.domain else ()
         places = tuple(place for place in listed if place < len(args) and args[place] is not None)
@@ -269,7 +300,7 @@ class Importer:
         shapes = tuple(shape for shape in results if shape is not None)
         if len(shapes) < len(results):
             return None
-        return Case(node, places, tuple(shape_of(arg) for arg in args), shapes)
+        return UnknownOperands(node, places, tuple(shape_of(arg) for arg in args), shapes)
 
     def _applied(
         self,
@@ -277,7 +308,7 @@ class Importer:
         converter: Converter | None,
         args: Sequence[Expr | None],
         stored: Sequence[np.dtype | None],
-        scope: Scope,
+        scope: ImportScope,
         used: set[str],
     ) -> Sequence[Expr | None]:
         """Convert a node whose operands are there, by its converter or by its body."""
@@ -293,18 +324,24 @@ class Importer:
                     where=str(node.span),
                     hint=STATIC_HINT,
                 )
-            results = self._import(Scope(graph, scope, scope.opset, {**given}))
+            results = self._import(ImportScope(graph, scope, scope.opset, {**given}))
             whole = tuple(value for value in results if value is not None)
             if len(whole) < len(results):
                 raise _BranchFailed
             return whole
 
         again = partial(self._again, node, scope)
-        context = NodeContext(node, args, scope.opset, self._folder, used, branch, stored, again)
+        functions, values = self._functions, partial(values_around, scope)
+        flow = None if functions is None else Flow(functions, values)
+        context = NodeContext(
+            node, args, scope.opset, self._folder, used, branch, stored, again, flow
+        )
         try:
             converted = converter(context)
         except _BranchFailed:
             return nothing
+        except Diverging:
+            raise
         except UnsupportedError as error:
             if not error.where:
                 error.where = str(node.span)
@@ -324,7 +361,7 @@ class Importer:
                 self._problems.append(UnsupportedError(message, where=str(node.span)))
         return [*results, *nothing[len(results) :]]
 
-    def _again(self, node: Node, scope: Scope, name: str, given: Mapping[str, Expr]) -> Expr:
+    def _again(self, node: Node, scope: ImportScope, name: str, given: Mapping[str, Expr]) -> Expr:
         """Import a value of the graph that ``node`` is in, for other values of some names.
 
         What does not depend on those names stays what it is.
@@ -332,14 +369,16 @@ class Importer:
         graph = scope.graph
         for wanted in (name, *given):
             if not defines(graph, wanted):
-                raise _undefined(wanted, node, scope)
+                raise undefined(wanted, node, scope)
         nodes = nodes_towards(graph, name, set(given))
         news = {key for key, value in given.items() if value is not scope.values.get(key)}
         changed = affected(nodes, news)
         # An input that is not there is one that only the run knows.
         values: dict[str, Expr | None] = {info.name: None for info in graph.inputs}
         values.update((key, value) for key, value in scope.values.items() if key not in changed)
-        inner = Scope(graph, scope.outer, scope.opset, {**values, **given}, dict(scope.stored))
+        inner = ImportScope(
+            graph, scope.outer, scope.opset, {**values, **given}, dict(scope.stored)
+        )
         used = {wanted for inside in nodes for wanted in needed_names(inside)} | {name}
         for inside in nodes:
             if all(output in inner.values for output in inside.outputs if output in used):
@@ -356,7 +395,7 @@ class Importer:
         return found
 
     def _expanded(
-        self, node: Node, args: Sequence[Expr | None], scope: Scope
+        self, node: Node, args: Sequence[Expr | None], scope: ImportScope
     ) -> Sequence[Expr | None] | None:
         """Import a node by the body that ONNX gives for it."""
         types = [None if arg is None else tensor_type(arg) for arg in args]
@@ -375,7 +414,7 @@ class Importer:
             text = f"operator '{node.op_type}' cannot be expanded: {error.message}"
             self._problems.append(UnsupportedError(text, where=str(node.span)))
             return None
-        inner = Scope(graph, None, opset)
+        inner = ImportScope(graph, None, opset)
         inner.values.update(zip(node.inputs, args, strict=True))
         results = iter(self._import(inner))
         return [next(results) if name else None for name in node.outputs]
@@ -422,35 +461,9 @@ def unwrapped(
     return tuple(found)
 
 
-def with_stored(function: Function, scope: Scope) -> IRModule:
-    """Return a function as a module that names the narrow types of its inputs and outputs."""
-    names = [*(param.name for param in function.params), *function.output_names]
-    found = {name: scope.stored[name].name for name in names if name in scope.stored}
-    module = IRModule.from_function(function)
-    return module.with_attr(StoredAs, StoredAs(MappingProxyType(found))) if found else module
+def _types(branch: Branch) -> list[Type]:
+    return [value.type for value in branch.results]
 
 
 class _BranchFailed(Exception):
     """A graph inside or around a node could not be imported; why has been noted."""
-
-
-def _undefined(name: str, node: Node, scope: Scope) -> ModelError | UnsupportedError:
-    """Say that a node names a value in an attribute which is not in its own graph."""
-    where = str(node.span)
-    if scope.outer is None:
-        return ModelError(f"'{name}' is not defined by anything", where=where)
-    return UnsupportedError(f"'{name}' is no value of the graph that the node is in", where=where)
-
-
-def live_names(graph: Graph) -> set[str]:
-    """Return the names that the outputs depend on."""
-    live = {info.name for info in graph.outputs}
-    for node in reversed(graph.nodes):
-        if live.isdisjoint(node.outputs):
-            continue
-        live.update(node.inputs)
-        for value in node.attrs.values():
-            if isinstance(value, Graph):
-                live |= live_names(value)
-    live.discard("")
-    return live

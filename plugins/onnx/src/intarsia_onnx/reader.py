@@ -100,7 +100,7 @@ def read_model(
         raise UsageError(f"expected a path, bytes or onnx.ModelProto, got {type(model).__name__}")
     try:
         files = ExternalFiles(folder)
-        read = _Reader(onnx, files, source, any_value=any_value).read(message, weights)
+        read = _MessageReader(onnx, files, source, any_value=any_value).read(message, weights)
     except IntarsiaError as error:
         _place(error, source)
         raise
@@ -169,7 +169,7 @@ def standard_bodies() -> FunctionBodies:
     Raises:
         UsageError: The ``onnx`` package is missing.
     """
-    return _Reader(_import_onnx(), ExternalFiles(None), "<model>", any_value=True).bodies()
+    return _MessageReader(_import_onnx(), ExternalFiles(None), "<model>", any_value=True).bodies()
 
 
 def _import_onnx() -> ModuleType:
@@ -218,7 +218,7 @@ def _parse(onnx: ModuleType, data: bytes, source: str) -> onnx.ModelProto:
     return message
 
 
-class _Reader:
+class _MessageReader:
     """Turns one message into plain values."""
 
     def __init__(

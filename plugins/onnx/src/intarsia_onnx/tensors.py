@@ -10,12 +10,12 @@ from typing import Literal, Protocol
 import ml_dtypes
 import numpy as np
 
+from intarsia_ir.budget import MAX_TENSOR_BYTES
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError, ResourceError, UnsupportedError
 
 from .external import ExternalFiles
-from .graph import MAX_TENSOR_BYTES
 from .wire import LARGE
 
 _DTYPES = {
@@ -319,7 +319,7 @@ def check_sizes(dims: tuple[int, ...], dtype: DType, where: str) -> None:
     Raises:
         ModelError: A negative dimension.
         UnsupportedError: More dimensions than an array may have.
-        ResourceError: More than :data:`MAX_TENSOR_BYTES`.
+        ResourceError: More than :data:`~intarsia_ir.budget.MAX_TENSOR_BYTES`.
     """
     if any(size < 0 for size in dims):
         raise ModelError(f"negative dimension in shape {dims}", where=where)

@@ -135,14 +135,19 @@ class ValueReader:
                 return f"seq({self._type_text(type_.sequence_type.elem_type)})"
             case "optional_type":
                 return f"optional({self._type_text(type_.optional_type.elem_type)})"
+            case "map_type":
+                kind = self._element_text(type_.map_type.key_type)
+                return f"map({kind},{self._type_text(type_.map_type.value_type)})"
             case "tensor_type":
-                code = type_.tensor_type.elem_type
-                names = self._onnx.TensorProto.DataType
-                return f"tensor({names.Name(code).lower() if code in names.values() else code})"
+                return f"tensor({self._element_text(type_.tensor_type.elem_type)})"
             case None:
                 return "unknown"
             case other:
                 return other
+
+    def _element_text(self, code: int) -> str:
+        names = self._onnx.TensorProto.DataType
+        return names.Name(code).lower() if code in names.values() else str(code)
 
 
 def check_text(*names: str) -> None:

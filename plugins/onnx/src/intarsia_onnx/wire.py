@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large weights of a serialised model, found where they lie, so that protobuf need not copy them.
+"""Large weights of a serialized model, found where they lie, so that protobuf need not copy them.
 
 Protobuf's wire format is a row of fields: a varint with number and wire type, then a varint, 4 or 8
 bytes, or a length and that many bytes. Only the model, its main graph and that graph's weights are
@@ -38,10 +38,10 @@ class _Field(NamedTuple):
 
 
 class SlimModel(Struct, frozen=True, eq=False):
-    """A serialised model without its large weights.
+    """A serialized model without its large weights.
 
     Attributes:
-        message: The model, serialised; weights that were cut out have no data.
+        message: The model, serialized; weights that were cut out have no data.
         weights: The data that were cut out, by position among the main graph's weights.
     """
 

@@ -49,19 +49,19 @@ def region_digest(region: Region) -> str:
 def _line(node: Expr, numbers: dict[Expr, int]) -> str:
     match node:
         case Var():
-            said = f"input {node.type}"
+            description = f"input {node.type}"
         case Constant():
-            said = f"constant {node.type} {_bytes_digest(node.data)}"
+            description = f"constant {node.type} {_bytes_digest(node.data)}"
         case Call():
             args = [numbers[arg] for arg in node.args]
-            said = f"{node.name} {node.attrs!r} {args} {node.type}"
+            description = f"{node.name} {node.attrs!r} {args} {node.type}"
         case Tuple():
-            said = f"tuple {[numbers[field] for field in node.fields]}"
+            description = f"tuple {[numbers[field] for field in node.fields]}"
         case TupleGetItem():
-            said = f"item {node.index} of {numbers[node.tuple]}"
+            description = f"item {node.index} of {numbers[node.tuple]}"
         case _:
             raise PluginError(f"a region holds a {node.__class__.__name__}: {node!r:.60}")
-    return f"{numbers[node]}: {said}\n"
+    return f"{numbers[node]}: {description}\n"
 
 
 def _bytes_digest(array: np.ndarray) -> str:

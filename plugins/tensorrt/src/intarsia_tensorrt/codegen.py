@@ -27,11 +27,11 @@ from intarsia.plugin.accelerator import (
 )
 
 from .cache import cached_plan, plan_key
-from .draft import Draft, Tensor, label_of
+from .draft import NetworkDraft, Tensor, label_of
 from .operators.row import fields_of
 from .plan import build_plan, device_identity
 from .sdk import Library, find_library
-from .signature import FILE, PLAN_FILE, SCHEMA, Border, Signature
+from .signature import FILE, PLAN_FILE, SCHEMA, EngineBorder, EngineSignature
 from .support import TABLE
 from .target import TensorrtOptions
 
@@ -59,7 +59,7 @@ def compile_region(region: Region, options: TensorrtOptions) -> CompiledUnit:
     key = plan_key(region, (library.label, device, repr(sorted(given.items()))))
     # Times that somebody wants to keep must be measured.
     plan = build() if options.timing_cache else cached_plan(key, build)
-    signature = Signature(
+    signature = EngineSignature(
         edition=library.edition,
         version=library.version,
         device=device,
@@ -76,9 +76,9 @@ def compile_region(region: Region, options: TensorrtOptions) -> CompiledUnit:
     )
 
 
-def _borders(side: str, values: Sequence[Expr]) -> tuple[Border, ...]:
+def _borders(side: str, values: Sequence[Expr]) -> tuple[EngineBorder, ...]:
     return tuple(
-        Border(f"{side}_{number}", tensor_type(value).dtype.value, sizes(value))
+        EngineBorder(f"{side}_{number}", tensor_type(value).dtype.value, sizes(value))
         for number, value in enumerate(values)
     )
 
@@ -109,7 +109,7 @@ def common_batch(region: Region, profile: tuple[int, ...]) -> int | None:
 
 def write_network(
     region: Region, library: Library, *, half: bool = False, batch: int | None = None
-) -> Draft:
+) -> NetworkDraft:
     """Write the network of a region. Needs no GPU.
 
     Raises:
@@ -118,7 +118,7 @@ def write_network(
             another type than its operator.
         ToolchainError: The library refuses a layer, in its own words.
     """
-    draft = Draft(library, region.name, half=half, batch=batch)
+    draft = NetworkDraft(library, region.name, half=half, batch=batch)
     for number, param in enumerate(region.function.params):
         draft.add_input(f"input_{number}", param)
     for row, match in TABLE.matches(region):
@@ -137,7 +137,7 @@ def write_network(
     return draft
 
 
-def _check_types(draft: Draft, call: Call, tensors: tuple[Tensor, ...]) -> None:
+def _check_types(draft: NetworkDraft, call: Call, tensors: tuple[Tensor, ...]) -> None:
     for tensor, type_ in zip(tensors, fields_of(call), strict=True):
         assert isinstance(type_, TensorType)  # the row asked for it
         dtype, wanted = type_.dtype, type_.static_shape
@@ -162,14 +162,14 @@ def _works_along_batch(call: Call) -> bool:
     return attrs.get("axis") == 0 or 0 in axes or attrs.get("batch_dims") == 0
 
 
-def _mark_outputs(draft: Draft, region: Region) -> None:
+def _mark_outputs(draft: NetworkDraft, region: Region) -> None:
     """Name the results; what is an input, a constant or a result already is copied."""
     taken = [draft.network.get_input(number) for number in range(draft.network.num_inputs)]
     for number, value in enumerate(region.function.outputs):
         draft.label = f"output_{number}"
         tensor = draft.exact(value)
         if isinstance(value, Var | Constant) or any(tensor is other for other in taken):
-            tensor = draft.finish(draft.network.add_identity(tensor))
+            tensor = draft.output_of(draft.network.add_identity(tensor))
         taken.append(tensor)
         tensor.name = draft.label
         draft.network.mark_output(tensor)

@@ -59,7 +59,7 @@ class Quantized(Struct, frozen=True):
     zero: Expr
 
 
-class Draft:
+class NetworkDraft:
     """The network of a region under construction.
 
     Args:
@@ -161,7 +161,7 @@ class Draft:
     def stored(self, levels: Tensor) -> Tensor:
         """Return float32 elements as int8: rounded, ties to even, and saturated."""
         one = self.constant(np.ones((), np.float32), DType.FLOAT32)
-        return self.finish(self.network.add_quantize(levels, one, self._types[DType.INT8]))
+        return self.output_of(self.network.add_quantize(levels, one, self._types[DType.INT8]))
 
     def type_of(self, dtype: DType) -> Any:
         """Return an element type as the library calls it."""
@@ -204,7 +204,7 @@ class Draft:
         kind = self.work_type(DType(array.dtype.name)) if dtype is None else dtype
         if kind is DType.BFLOAT16:
             return self.cast(self.constant(array, DType.FLOAT32), kind)
-        return self.finish(self.network.add_constant(array.shape, self.weights(array, kind)))
+        return self.output_of(self.network.add_constant(array.shape, self.weights(array, kind)))
 
     def number(self, value: float, like: Tensor) -> Tensor:
         """Return one number as a tensor of the rank and type of another."""
@@ -214,7 +214,7 @@ class Draft:
 
     # Layers
 
-    def finish(self, layer: Layer, index: int = 0) -> Tensor:
+    def output_of(self, layer: Layer, index: int = 0) -> Tensor:
         """Name a layer, and return its result.
 
         Raises:
@@ -229,29 +229,29 @@ class Draft:
 
     def unary(self, x: Tensor, operation: str) -> Tensor:
         """Apply a ``UnaryOperation``."""
-        return self.finish(self.network.add_unary(x, member(self.trt.UnaryOperation, operation)))
+        return self.output_of(self.network.add_unary(x, member(self.trt.UnaryOperation, operation)))
 
     def binary(self, a: Tensor, b: Tensor, operation: str) -> Tensor:
         """Apply an ``ElementWiseOperation``; the operand of lower rank gets leading ones."""
         a, b = self.level(a, b)
         kind = member(self.trt.ElementWiseOperation, operation)
-        return self.finish(self.network.add_elementwise(a, b, kind))
+        return self.output_of(self.network.add_elementwise(a, b, kind))
 
     def activation(self, x: Tensor, kind: str, alpha: float = 0.0, beta: float = 0.0) -> Tensor:
         """Apply an ``ActivationType``."""
         layer = self.network.add_activation(x, member(self.trt.ActivationType, kind))
         if layer is not None:
             layer.alpha, layer.beta = alpha, beta
-        return self.finish(layer)
+        return self.output_of(layer)
 
     def reduce(self, x: Tensor, operation: str, axes: Sequence[int], *, keep: bool) -> Tensor:
         """Apply a ``ReduceOperation`` over axes."""
         kind = member(self.trt.ReduceOperation, operation)
-        return self.finish(self.network.add_reduce(x, kind, mask(axes), keep))
+        return self.output_of(self.network.add_reduce(x, kind, mask(axes), keep))
 
     def select(self, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
         """Choose elements; operands of lower rank get leading ones."""
-        return self.finish(self.network.add_select(*self.level(condition, a, b)))
+        return self.output_of(self.network.add_select(*self.level(condition, a, b)))
 
     def level(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return tensors of one rank, those of lower rank with leading ones."""
@@ -274,20 +274,20 @@ class Draft:
             return x
         layer = self.network.add_shuffle(x)
         layer.reshape_dims = tuple(shape)
-        return self.finish(layer)
+        return self.output_of(layer)
 
     def transpose(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         """Return a tensor with its dimensions in another order."""
         layer = self.network.add_shuffle(x)
         layer.first_transpose = tuple(axes)
-        return self.finish(layer)
+        return self.output_of(layer)
 
     def shape_tensor(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         """Return a shape as a tensor, with the first size of ``x`` at its front."""
-        whole = self.finish(self.network.add_shape(x))
-        first = self.finish(self.network.add_slice(whole, (0,), (1,), (1,)))
+        whole = self.output_of(self.network.add_shape(x))
+        first = self.output_of(self.network.add_slice(whole, (0,), (1,), (1,)))
         rest = self.constant(np.array(shape[1:], np.int64))
-        return self.finish(self.network.add_concatenation([first, rest]))
+        return self.output_of(self.network.add_concatenation([first, rest]))
 
     def mixed_batch(self) -> TargetError:
         """Return the error for a layer that does not keep the batch apart."""
@@ -299,7 +299,7 @@ class Draft:
 
     def cast(self, x: Tensor, dtype: DType) -> Tensor:
         """Return a tensor in another element type."""
-        return self.finish(self.network.add_cast(x, self._types[dtype]))
+        return self.output_of(self.network.add_cast(x, self._types[dtype]))
 
     def slice(
         self,
@@ -327,7 +327,7 @@ class Draft:
         layer.mode = member(self.trt.SampleMode, mode)
         if around is not None:
             layer.set_input(_FILL_INPUT, around)
-        return self.finish(layer)
+        return self.output_of(layer)
 
 
 def mask(axes: Sequence[int]) -> int:

@@ -17,7 +17,15 @@ from intarsia_runtime.plugin import (
 
 from .device import Gpu
 from .sdk import Library, Messages, find_library
-from .signature import FILE, PLAN_FILE, SCHEMA, TYPE_NAMES, Border, Signature, parse_signature
+from .signature import (
+    FILE,
+    PLAN_FILE,
+    SCHEMA,
+    TYPE_NAMES,
+    EngineBorder,
+    EngineSignature,
+    parse_signature,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +53,7 @@ def load(request: LoadRequest) -> Callable[..., None]:
     gpu = Gpu()
     try:
         library = find_library(signature.edition)
-        return LoadedRegion(request.name, plan, signature, library, gpu).run
+        return LoadedNetwork(request.name, plan, signature, library, gpu).run
     except BaseException:
         gpu.close()
         raise
@@ -68,12 +76,12 @@ def _close(opened: _Opened, gpu: Gpu) -> None:
     gpu.close()
 
 
-class LoadedRegion:
+class LoadedNetwork:
     """An engine with memory for its tensors.
 
     Args:
         name: Of the region.
-        plan: The serialised engine.
+        plan: The serialized engine.
         signature: Its border.
         library: What reads it.
         gpu: Where it runs; closed with this object.
@@ -84,7 +92,7 @@ class LoadedRegion:
     """
 
     def __init__(
-        self, name: str, plan: bytes, signature: Signature, library: Library, gpu: Gpu
+        self, name: str, plan: bytes, signature: EngineSignature, library: Library, gpu: Gpu
     ) -> None:
         self.name, self._gpu = name, gpu
         self._messages = Messages(library.module)
@@ -114,7 +122,7 @@ class LoadedRegion:
         self._places = [self._place(border) for border in borders]
         self._close = weakref.finalize(self, _close, opened, gpu)
 
-    def _check(self, border: Border, dtypes: Any) -> None:
+    def _check(self, border: EngineBorder, dtypes: Any) -> None:
         """Compare a tensor of the engine, which writes as far as its own sizes go."""
         has = tuple(self._opened.context.get_tensor_shape(border.name))
         dtype = self._opened.engine.get_tensor_dtype(border.name)
@@ -126,7 +134,7 @@ class LoadedRegion:
                 hint="compile the model again",
             )
 
-    def _place(self, border: Border) -> int:
+    def _place(self, border: EngineBorder) -> int:
         size = _item_bytes(border.dtype)
         for count in border.shape:
             size *= count
@@ -135,7 +143,7 @@ class LoadedRegion:
             raise self._misfit(border)
         return address
 
-    def _misfit(self, border: Border) -> ArtifactError:
+    def _misfit(self, border: EngineBorder) -> ArtifactError:
         return ArtifactError(
             f"the engine of region '{self.name}' has no tensor {border.name} of {border.shape}:"
             f" {self._messages.text()}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a network to an engine, serialised as the library does it: a plan."""
+"""From a network to an engine, serialized as the library does it: a plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from intarsia.plugin.accelerator import TargetError, ToolchainError, WorkerLost
 
 from .device import Gpu
-from .draft import Draft, member
+from .draft import NetworkDraft, member
 from .sdk import Library
 from .target import TensorrtOptions
 
@@ -36,7 +36,7 @@ def device_identity(library: Library, options: TensorrtOptions) -> str:
         gpu.close()
 
 
-def build_plan(draft: Draft, options: TensorrtOptions) -> bytes:
+def build_plan(draft: NetworkDraft, options: TensorrtOptions) -> bytes:
     """Build the engine of a finished network.
 
     Raises:
@@ -69,7 +69,7 @@ def build_plan(draft: Draft, options: TensorrtOptions) -> bytes:
     return bytes(plan)
 
 
-def _profile(draft: Draft, batches: tuple[int, ...]) -> Any:
+def _profile(draft: NetworkDraft, batches: tuple[int, ...]) -> Any:
     profile = draft.builder.create_optimization_profile()
     for number in range(draft.network.num_inputs):
         tensor = draft.network.get_input(number)
@@ -78,7 +78,7 @@ def _profile(draft: Draft, batches: tuple[int, ...]) -> Any:
     return profile
 
 
-def open_times(draft: Draft, config: Any, name: str) -> Any:
+def open_times(draft: NetworkDraft, config: Any, name: str) -> Any:
     """Give the times of a file to the builder; return what holds them, ``None`` without a name.
 
     Raises:

@@ -48,11 +48,11 @@ def performance(target: Target[TensorrtOptions]) -> RelativePerformance:
 def annotate(target: Target[TensorrtOptions]) -> SupportTable:
     """Return what the library takes for the GPU that the options name."""
     from .sdk import builds_on_the_gpu
-    from .support import Device, support_table
+    from .support import EngineDevice, support_table
 
     options = target.options
     capability = "" if builds_on_the_gpu(options.library) else options.capability
-    return support_table(int8=options.int8, device=Device(capability, options.fp16))
+    return support_table(int8=options.int8, device=EngineDevice(capability, options.fp16))
 
 
 @hookimpl

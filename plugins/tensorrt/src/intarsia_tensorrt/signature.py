@@ -34,7 +34,7 @@ TYPE_NAMES: Mapping[str, str] = MappingProxyType(
 """Element types that networks have, NumPy's name to the library's."""
 
 
-class Border(Struct, frozen=True):
+class EngineBorder(Struct, frozen=True):
     """A tensor that crosses the border of a region.
 
     Attributes:
@@ -48,7 +48,7 @@ class Border(Struct, frozen=True):
     shape: Dims
 
 
-class Signature(Struct, frozen=True):
+class EngineSignature(Struct, frozen=True):
     """An engine from outside.
 
     Attributes:
@@ -63,8 +63,8 @@ class Signature(Struct, frozen=True):
     edition: str
     version: str
     device: str
-    inputs: tuple[Border, ...]
-    outputs: tuple[Border, ...]
+    inputs: tuple[EngineBorder, ...]
+    outputs: tuple[EngineBorder, ...]
     options: Mapping[str, Any]
 
     def to_json(self) -> bytes:
@@ -73,12 +73,12 @@ class Signature(Struct, frozen=True):
         return (json.dumps(whole, sort_keys=True, indent=1) + "\n").encode()
 
 
-def parse_signature(content: bytes) -> Signature:
-    """Read what :meth:`Signature.to_json` wrote.
+def parse_signature(content: bytes) -> EngineSignature:
+    """Read what :meth:`EngineSignature.to_json` wrote.
 
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
     return read_versioned_json(
-        content, Signature, file=FILE, schema=SCHEMA, writer="intarsia-tensorrt"
+        content, EngineSignature, file=FILE, schema=SCHEMA, writer="intarsia-tensorrt"
     )

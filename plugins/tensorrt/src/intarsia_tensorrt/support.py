@@ -46,7 +46,7 @@ TABLE = AcceleratorTable[NetworkRow](
 )
 
 
-class Device(Struct, frozen=True):
+class EngineDevice(Struct, frozen=True):
     """What engines are built for.
 
     Attributes:
@@ -85,18 +85,18 @@ def _check_turing(call: Call, *, half: bool) -> Support:
     return Support.yes()
 
 
-def support_table(*, int8: bool = True, device: Device | None = None) -> SupportTable:
+def support_table(*, int8: bool = True, device: EngineDevice | None = None) -> SupportTable:
     """Return what the plugin takes, for the ``annotate`` hook.
 
     Args:
-        int8: Whether quantised operators are taken.
+        int8: Whether quantized operators are taken.
         device: What engines are built for; a GPU that takes all rows if ``None``.
     """
-    built_for = device or Device()
+    built_for = device or EngineDevice()
 
     def allowed(row: NetworkRow, _match: Match) -> Support:
         if not int8 and row.name.startswith("qnn."):
-            return Support.no("excluded-by-user", "-int8=false: quantised operators are not taken")
+            return Support.no("excluded-by-user", "-int8=false: quantized operators are not taken")
         return Support.yes()
 
     def can_do(_row: NetworkRow, match: Match) -> Support:

@@ -34,15 +34,15 @@ class TensorrtOptions:
         " behind, or sm_80 if it has none; TensorRT builds for the GPU here",
         choices=("auto", *ARCHITECTURES, *ON_THE_GPU),
     )
-    fp16: bool = option(False, doc="compute in float16, but for sums, softmax and normalisations")
+    fp16: bool = option(False, doc="compute in float16, but for sums, softmax and normalizations")
     tf32: bool = option(False, doc="round factors of float32 products to TF32")
-    int8: bool = option(True, doc="take quantised operators, as quantise and dequantise layers")
+    int8: bool = option(True, doc="take quantized operators, as quantize and dequantize layers")
     workspace: int = option(
         0, doc="most bytes of scratch memory of an engine; 0 leaves it to the library", minimum=0
     )
     dynamic_batch: tuple[int, ...] = option(
         (),
-        doc="least, usual and largest first dimension of an engine: an optimisation profile",
+        doc="least, usual and largest first dimension of an engine: an optimization profile",
         minimum=1,
     )
     timing_cache: str = option(
@@ -79,6 +79,6 @@ TENSORRT = TargetKind(
     name="tensorrt",
     role=Role.ACCELERATOR,
     options=TensorrtOptions,
-    summary="TensorRT: convolution, matrix product, pooling, normalisation, element-wise, indexing",
+    summary="TensorRT: convolution, matrix product, pooling, normalization, element-wise, indexing",
     follows=("arch",),
 )

@@ -39,7 +39,7 @@ def encoder_layer(
     mask: _Mask | None = None,
     mask_type: int | None = None,
 ) -> object:
-    """``_transformer_encoder_layer_fwd``: self-attention and two linear layers, each normalised."""
+    """``_transformer_encoder_layer_fwd``: self-attention and two linear layers, each normalized."""
     functions = torch.nn.functional
     attention = (qkv_weight, qkv_bias, proj_weight, proj_bias, mask)
     shape = (embed_dim,)

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from operator import attrgetter
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -19,11 +18,13 @@ from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_onnx import from_onnx
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.size import Size
 
-from .importing import export, onnx_model, quiet, require_torch
+from .aten.in_place import memory_of
+from .onnx_export import export, onnx_model, quiet, require_torch
 
 if TYPE_CHECKING:
-    from .types import GraphModule, Node, Storage, Tensor
+    from .types import FxNode, GraphModule, TorchTensor
 
 
 class Computed(Struct, frozen=True):
@@ -48,40 +49,46 @@ class View(Struct, frozen=True):
     """
 
     argument: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
+    size: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    offset: Size
 
 
 Result: TypeAlias = "Computed | Known | View"
-NewTensor: TypeAlias = "Callable[[], Tensor]"
-"""Makes a tensor of a fixed shape and element type, contents undefined."""
 
-version_of: Callable[[Tensor], int] = attrgetter("_version")
+version_of: Callable[[TorchTensor], int] = attrgetter("_version")
 """Count of the writes to a tensor, as torch keeps it; not of those through ``tensor.data``."""
 
-_address_of: Callable[[Storage], object] = attrgetter("_cdata")
 
-
-class Specialised(Struct, frozen=True, eq=False):
-    """A graph for arguments of given shapes and sizes.
+class Imported(Struct, frozen=True, eq=False):
+    """A graph as a module.
 
     Attributes:
         module: What is to be compiled; ``None`` if nothing is computed.
-        arguments: The number of the graph's argument, by the name of the parameter of ``module``.
+        inputs: The number of the graph's argument for each parameter of ``module``.
         results: What the graph returns, in order.
-        outputs: For each output of ``module``, what makes its tensor.
+        outputs: Element type of each output of ``module``, as torch has it.
+        symbols: The number of the argument that gives each size variable.
+        carried: Of ``inputs``, the arguments that are sizes; such a one is passed as the shape of
+            an input without elements.
     """
 
     module: IRModule | None
-    arguments: Mapping[str, int]
+    inputs: tuple[int, ...]
     results: tuple[Result, ...]
-    outputs: tuple[NewTensor, ...]
+    outputs: tuple[object, ...]
+    symbols: Mapping[str, int] = MappingProxyType({})
+    carried: frozenset[int] = frozenset()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes arguments of any sizes that torch has guards for."""
+        return bool(self.symbols)
 
 
-def specialise(
+def specialize(
     graph_module: GraphModule, args: Sequence[object], weights: Collection[int]
-) -> Specialised:
+) -> Imported:
     """Import a graph for the shapes and sizes of given arguments.
 
     Args:
@@ -95,16 +102,11 @@ def specialise(
     """
     torch = require_torch()
     tensors = tensors_among(args)
-    for tensor in tensors.values():
-        if tensor.device.type != "cpu":
-            raise UnsupportedError(
-                f"a tensor is on '{tensor.device}', and this version compiles graphs of the CPU",
-                hint="model.to('cpu')",
-            )
+    require_cpu(tensors.values())
     with quiet(torch):
         results, outputs = _trace(torch, graph_module, args)
         if not outputs:
-            return Specialised(None, {}, results, ())
+            return Imported(None, (), results, ())
         chosen = [number for number, item in enumerate(results) if isinstance(item, Computed)]
         blanks = {n: torch.empty(t.shape, dtype=t.dtype) for n, t in tensors.items()}
         examples = tuple(blanks.get(number, value) for number, value in enumerate(args))
@@ -113,18 +115,17 @@ def specialise(
         constants = {names[number]: array_of(tensors[number]) for number in weights}
         with onnx_model(torch, exported) as model:
             module = from_onnx(model, constants=constants)
-    taken = {param.name for param in module.main.params}
-    numbers = {name: number for number, name in enumerate(names) if name in taken}
-    return Specialised(module, numbers, results, outputs)
+    inputs = tuple(names.index(param.name) for param in module.main.params)
+    return Imported(module, inputs, results, outputs)
 
 
 def _trace(
     torch: ModuleType, graph_module: GraphModule, args: Sequence[object]
-) -> tuple[tuple[Result, ...], tuple[NewTensor, ...]]:
-    """Return what becomes of each result, and what makes the tensors of those to be computed."""
+) -> tuple[tuple[Result, ...], tuple[object, ...]]:
+    """Return what becomes of each result, and the element types of those to be computed."""
     fakes = import_module("torch._subclasses.fake_tensor")  # shapes and memory without contents
     with fakes.FakeTensorMode(allow_non_fake_inputs=True):
-        tensors: dict[int, Tensor] = {
+        tensors: dict[int, TorchTensor] = {
             number: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
             for number, t in tensors_among(args).items()
         }
@@ -141,62 +142,62 @@ def _trace(
                 f"the graph writes to its argument {number}; compiled code only computes",
                 hint="in evaluation mode a batch norm does not; or return the new value",
             )
-    owners = {_memory(tensor): number for number, tensor in reversed(tensors.items())}
+    owners = {memory_of(tensor): number for number, tensor in reversed(tensors.items())}
     results: list[Result] = []
-    computed: list[Tensor] = []
+    computed: list[TorchTensor] = []
     found = tensors_among(values)
     for position, value in enumerate(values):
         result = found.get(position)
         if result is None:
             results.append(Known(value))
-        elif _memory(result) in owners:
-            owner = owners[_memory(result)]
+        elif memory_of(result) in owners:
+            owner = owners[memory_of(result)]
             results.append(_view(result, tensors[owner], owner))
         else:
             _refuse_overlap(result, computed)
             results.append(Computed(len(computed)))
             computed.append(result)
-    made = tuple(partial(torch.empty, tuple(t.shape), dtype=t.dtype) for t in computed)
-    return tuple(results), made
+    return tuple(results), tuple(tensor.dtype for tensor in computed)
 
 
-def result_of(item: Result, args: Sequence[Tensor], outputs: Sequence[Tensor]) -> object:
-    """Return one result of a graph, from its arguments and what was computed."""
-    match item:
-        case Computed(position):
-            return outputs[position]
-        case Known(value):
-            return value
-        case View(argument, size, stride, offset):
-            tensor = args[argument]
-            return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
-
-
-def _memory(tensor: Tensor) -> object:
-    return _address_of(tensor.untyped_storage())
-
-
-def _view(result: Tensor, argument: Tensor, number: int) -> View:
+def _view(result: TorchTensor, argument: TorchTensor, number: int) -> View:
     if result.dtype != argument.dtype:
         raise UnsupportedError(f"a result reads argument {number} as {result.dtype}")
     offset = result.storage_offset() - argument.storage_offset()
     return View(number, tuple(result.shape), tuple(result.stride()), offset)
 
 
-def _refuse_overlap(result: Tensor, others: Sequence[Tensor]) -> None:
+def _refuse_overlap(result: TorchTensor, others: Sequence[TorchTensor]) -> None:
     """Compiled code writes each result to its own memory: what shares memory would come apart."""
-    same = [other for other in others if _memory(other) == _memory(result)]
-    nowhere = np.zeros(1, np.uint8)
-    if any(np.shares_memory(_places(result, nowhere), _places(o, nowhere)) for o in same):
+    same = [other for other in others if memory_of(other) == memory_of(result)]
+    own, size = _layout(result), result.element_size()
+    if any(overlap(own, _layout(other), size) for other in same):
         raise UnsupportedError("two results of the graph share memory")
 
 
-def _places(tensor: Tensor, memory: np.ndarray) -> np.ndarray:
-    """Return an array of bytes laid out as the tensor, beyond the end of ``memory``."""
-    size, strided = tensor.element_size(), np.lib.stride_tricks.as_strided
-    offset = tensor.storage_offset() * size
-    steps = (*(step * size for step in tensor.stride()), 1)
-    return strided(strided(memory, (offset + 1,), (1,))[offset:], (*tensor.shape, size), steps)
+def _layout(tensor: TorchTensor) -> tuple[Sequence[int], ...]:
+    return tensor.shape, tensor.stride(), (tensor.storage_offset(),)
+
+
+def overlap(one: Sequence[Sequence[int]], other: Sequence[Sequence[int]], size: int) -> bool:
+    """Whether two tensors of one memory share an element.
+
+    Args:
+        one: Shape, strides and offset of a tensor, in elements.
+        other: Those of the other.
+        size: Bytes of an element.
+    """
+    nowhere = np.zeros(1, np.uint8)
+    return np.shares_memory(_places(one, size, nowhere), _places(other, size, nowhere))
+
+
+def _places(layout: Sequence[Sequence[int]], size: int, memory: np.ndarray) -> np.ndarray:
+    """Return an array of bytes laid out as a tensor, beyond the end of ``memory``."""
+    strided = np.lib.stride_tricks.as_strided
+    shape, stride, (begin,) = layout
+    offset = begin * size
+    steps = (*(step * size for step in stride), 1)
+    return strided(strided(memory, (offset + 1,), (1,))[offset:], (*shape, size), steps)
 
 
 def _narrowed(torch: ModuleType, graph_module: GraphModule, chosen: Sequence[int]) -> GraphModule:
@@ -204,7 +205,6 @@ def _narrowed(torch: ModuleType, graph_module: GraphModule, chosen: Sequence[int
     copied: GraphModule = torch.fx.GraphModule(graph_module, copy.deepcopy(graph_module.graph))
     output = next(node for node in copied.graph.nodes if node.op == "output")
     output.args = (tuple(output.args[0][number] for number in chosen),)
-    copied.graph.eliminate_dead_code()
     copied.recompile()
     return copied
 
@@ -238,14 +238,14 @@ def numbers_as_values(graph_module: GraphModule) -> tuple[GraphModule, tuple[int
     return copied, tuple(found)
 
 
-def _is_item(node: Node) -> bool:
+def _is_item(node: FxNode) -> bool:
     return node.op == "call_method" and node.target == "item"
 
 
-def tensors_among(args: Sequence[object]) -> dict[int, Tensor]:
+def tensors_among(args: Sequence[object]) -> dict[int, TorchTensor]:
     """Return the tensors among arguments, by number."""
     kind = require_torch().Tensor
-    rows = enumerate(cast("Sequence[Tensor]", args))
+    rows = enumerate(cast("Sequence[TorchTensor]", args))
     return {number: value for number, value in rows if isinstance(value, kind)}
 
 
@@ -275,7 +275,21 @@ def require_inference(args: Sequence[object]) -> None:
         )
 
 
-def array_of(tensor: Tensor) -> np.ndarray:
+def require_cpu(tensors: Iterable[TorchTensor]) -> None:
+    """Make sure that all tensors are in the memory of the CPU.
+
+    Raises:
+        UnsupportedError: One is not.
+    """
+    for tensor in tensors:
+        if tensor.device.type != "cpu":
+            raise UnsupportedError(
+                f"a tensor is on '{tensor.device}', and this version compiles graphs of the CPU",
+                hint="model.to('cpu')",
+            )
+
+
+def array_of(tensor: TorchTensor) -> np.ndarray:
     """Return an array of the same memory.
 
     Raises:

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 
 
-class Device(Protocol):
-    """A ``torch.device``."""
+class TorchDevice(Protocol):
+    """Where the memory of a tensor is."""
 
     type: str
 
@@ -21,12 +21,61 @@ class Storage(Protocol):
     _cdata: int
 
 
-class Tensor(Protocol):
+class SymExpression(Protocol):
+    """A SymPy expression of integers."""
+
+    args: tuple[SymExpression, ...]
+    is_Integer: bool
+    is_Symbol: bool
+    is_number: bool
+
+
+class SymNode(Protocol):
+    """The inside of a ``torch.SymInt``."""
+
+    expr: SymExpression
+
+
+class SymInt(Protocol):
+    """A ``torch.SymInt``: an integer that is an expression over symbols."""
+
+    node: SymNode
+
+
+class ShapeEnv(Protocol):
+    """A ``ShapeEnv``: the symbols of a tracing, and what must hold of them."""
+
+    backed_var_to_val: Mapping[object, int]
+    guards: Sequence[object]
+
+
+class FakeMode(Protocol):
+    """A ``FakeTensorMode``: tensors made inside have shapes and no contents."""
+
+    shape_env: ShapeEnv | None
+
+    def from_tensor(
+        self,
+        tensor: TorchTensor,
+        *,
+        static_shapes: bool | None = None,
+        symbolic_context: object = None,
+        source: object = None,
+    ) -> TorchTensor:
+        """The tensor without contents."""
+        ...
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+class TorchTensor(Protocol):
     """A ``torch.Tensor``; strides and offsets count elements."""
 
     shape: tuple[int, ...]
     dtype: object
-    device: Device
+    device: TorchDevice
     requires_grad: bool
 
     def item(self) -> object:
@@ -49,15 +98,35 @@ class Tensor(Protocol):
         """The memory that it is a view of."""
         ...
 
+    def data_ptr(self) -> int:
+        """Address of the first element."""
+        ...
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in order."""
+        ...
+
+    def contiguous(self) -> TorchTensor:
+        """The tensor, copied if its elements do not lie in order."""
+        ...
+
+    def is_neg(self) -> bool:
+        """Whether the elements in memory are the negatives of the tensor's."""
+        ...
+
+    def resolve_neg(self) -> TorchTensor:
+        """The tensor, copied if its elements in memory are the negatives."""
+        ...
+
     def is_inference(self) -> bool:
         """Whether it was made in inference mode."""
         ...
 
-    def as_strided(self, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
+    def as_strided(self, size: Sequence[int], stride: Sequence[int], offset: int) -> TorchTensor:
         """Another view of the same memory."""
         ...
 
-    def view(self, dtype: object) -> Tensor:
+    def view(self, dtype: object) -> TorchTensor:
         """The same memory as elements of another type of the same size."""
         ...
 
@@ -72,37 +141,58 @@ class Module(Protocol):
     training: bool
 
 
-class Node(Protocol):
+class FxNode(Protocol):
     """A ``torch.fx.Node``."""
 
     op: str
+    name: str
     target: object
     args: tuple[Sequence[object], ...]
-    users: Mapping[Node, object]
+    kwargs: Mapping[str, object]
+    users: Mapping[FxNode, object]
+    meta: Mapping[str, object]
 
-    def replace_all_uses_with(self, other: Node) -> object:
+    def replace_all_uses_with(self, other: FxNode) -> object:
         """Let all users of it use another node."""
         ...
 
 
-class Graph(Protocol):
+class SchemaArgument(Protocol):
+    """An argument in the schema of an operator."""
+
+    name: str
+    default_value: object
+
+
+class OperatorSchema(Protocol):
+    """The schema of an operator."""
+
+    name: str
+    overload_name: str
+    arguments: Sequence[SchemaArgument]
+    is_mutable: bool
+
+
+class AtenOperator(Protocol):
+    """A ``torch._ops.OpOverload``."""
+
+    _schema: OperatorSchema
+
+
+class FxGraph(Protocol):
     """A ``torch.fx.Graph``."""
 
-    nodes: Iterable[Node]
+    nodes: Iterable[FxNode]
 
-    def erase_node(self, node: Node) -> None:
+    def erase_node(self, node: FxNode) -> None:
         """Remove a node without users."""
-        ...
-
-    def eliminate_dead_code(self) -> bool:
-        """Remove what no result needs."""
         ...
 
 
 class GraphModule(Protocol):
     """A ``torch.fx.GraphModule``: a graph that can be called."""
 
-    graph: Graph
+    graph: FxGraph
 
     def __call__(self, *args: object) -> tuple[object, ...]:
         """Run it in PyTorch."""
@@ -119,13 +209,28 @@ class InputName(Protocol):
     name: str
 
 
+class InputKind(Protocol):
+    """What an input of an exported program is."""
+
+    name: str
+
+
 class InputSpec(Protocol):
-    """An input of an exported program."""
+    """An input of an exported program; ``target`` is the name of a weight."""
 
     arg: InputName
+    kind: InputKind
+    target: str | None
 
 
-class Signature(Protocol):
+class SymbolRange(Protocol):
+    """The values that a symbol may have."""
+
+    lower: SymExpression | int
+    upper: SymExpression | int
+
+
+class ExportSignature(Protocol):
     """Inputs of an exported program, and the names of what it writes to."""
 
     input_specs: Sequence[InputSpec]
@@ -137,13 +242,28 @@ class Exported(Protocol):
     """A ``torch.export.ExportedProgram``."""
 
     @property
-    def graph_signature(self) -> Signature:
+    def graph_signature(self) -> ExportSignature:
         """What its inputs and outputs are."""
         ...
 
     @property
     def graph_module(self) -> GraphModule:
         """Its operators."""
+        ...
+
+    @property
+    def range_constraints(self) -> Mapping[object, SymbolRange]:
+        """The values that each symbol may have."""
+        ...
+
+    @property
+    def state_dict(self) -> Mapping[str, TorchTensor]:
+        """Parameters and buffers by name."""
+        ...
+
+    @property
+    def constants(self) -> Mapping[str, TorchTensor]:
+        """Other tensors by name."""
         ...
 
     def run_decompositions(self, decomp_table: Mapping[object, Callable[..., object]]) -> Exported:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.partition.annotate import annotate
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Call, Expr, Function, Var, call, constant, make_tuple
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.partition.annotate import annotate
 from intarsia_ir.regions.support import Code, SupportTable
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import IntarsiaError
@@ -103,12 +103,12 @@ def candidates(type_: TensorType) -> list[Block]:
     if len(shape) == 4:
         found += _windows(shape[1], weight)
     if len(shape) == 4 and type_.dtype in (DType.INT8, DType.UINT8):
-        found += _quantised(shape[1], dtype, weight)
+        found += _quantized(shape[1], dtype, weight)
     return [block for block in found if _closed(block, type_)]
 
 
-def _quantised(channels: int, dtype: str, weight: Any) -> list[Block]:
-    """Blocks on quantised tensors, all of one scale and zero point."""
+def _quantized(channels: int, dtype: str, weight: Any) -> list[Block]:
+    """Blocks on quantized tensors, all of one scale and zero point."""
     one = (np.asarray(0.02, np.float32), np.asarray(3, dtype))
     square = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
     point = {**square, "padding": ((0, 0), (0, 0))}

@@ -16,6 +16,7 @@ from .checks.contract import ContractChecks
 from .checks.determinism import DeterminismChecks
 from .checks.isolation import IsolationChecks
 from .checks.numeric import NumericChecks
+from .checks.open_sizes import OpenSizeChecks
 from .checks.packaging import PackagingChecks
 from .checks.partition import PartitionChecks
 from .checks.units import UnitChecks
@@ -27,6 +28,7 @@ class Conformance(
     PackagingChecks,
     IsolationChecks,
     NumericChecks,
+    OpenSizeChecks,
     DeterminismChecks,
     PartitionChecks,
     BorderChecks,

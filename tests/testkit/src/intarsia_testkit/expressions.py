@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.partition.annotate import annotate
 from intarsia_ir.graph.expr import (
     Call,
     Constant,
@@ -23,6 +22,7 @@ from intarsia_ir.graph.expr import (
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import post_order
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.partition.annotate import annotate
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Support, SupportTable
 from intarsia_runtime.dtype import DType
@@ -65,17 +65,19 @@ def function_of(*bodies: Expr) -> Function:
 def verdicts_of(body: Expr, kind: str, table: SupportTable) -> dict[str, Support]:
     """What an accelerator says of every operator below ``body``, by the operator's name."""
     annotated = annotate(function_of(body), [(kind, table)])
-    return {node.name: said[0] for node, said in annotated.verdicts.items()}
+    return {node.name: verdicts[0] for node, verdicts in annotated.verdicts.items()}
 
 
 def whole_region(function: Function, kind: str, table: SupportTable) -> Region:
     """The whole function as a region of an accelerator, which must take every call."""
     annotated = annotate(function, [(kind, table)])
     refused = {
-        node.name: said[0].detail for node, said in annotated.verdicts.items() if not said[0]
+        node.name: verdicts[0].detail
+        for node, verdicts in annotated.verdicts.items()
+        if not verdicts[0]
     }
     assert refused == {}
-    rows = {node: placed.row for node, placed in annotated.placed.items()}
+    rows = {node: claimed.row for node, claimed in annotated.claimed.items()}
     return Region(f"{kind.replace('-', '_')}_0", kind, function, rows, ())
 
 

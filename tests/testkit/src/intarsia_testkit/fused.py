@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from intarsia.partition.annotate import annotate
 from intarsia_ir.graph.expr import Expr, Function, Var, constant
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.pattern import OpPattern, Optional, Pattern, Wildcard
 from intarsia_ir.graph.types import TensorType
+from intarsia_ir.partition.annotate import annotate
 from intarsia_ir.regions.support import Code, SupportRow, SupportTable
 
 from .blocks import DTYPES, SHAPES, Block, Blocks, candidates
@@ -26,8 +26,12 @@ def fused_graph(table: SupportTable, row: SupportRow) -> tuple[IRModule, Blocks]
             blocks = candidates(type_)
             for body, params in _Grower(type_, blocks).graphs(row.pattern):
                 main = Function(tuple(params), body)
-                said = annotate(main, [("subject", table)]).verdicts.get(body)  # type: ignore[arg-type]
-                if said is not None and said[0].code is Code.OK and said[0].detail == row.name:
+                verdicts = annotate(main, [("subject", table)]).verdicts.get(body)  # type: ignore[arg-type]
+                if (
+                    verdicts is not None
+                    and verdicts[0].code is Code.OK
+                    and verdicts[0].detail == row.name
+                ):
                     return IRModule.from_function(main), Blocks(type_, (), ())
     return None
 

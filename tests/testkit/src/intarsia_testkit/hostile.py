@@ -47,7 +47,7 @@ OTHERS: tuple[object, ...] = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MutationOutcome:
     """What became of many mutations.
 
     Attributes:
@@ -255,7 +255,7 @@ def fuzz(
     batch: int = 500,
     memory: int = 6 << 30,
     say: Callable[[str], object] | None = None,
-) -> Outcome:
+) -> MutationOutcome:
     """Load and run ``count`` mutations of an artifact in child processes.
 
     Args:
@@ -266,7 +266,7 @@ def fuzz(
         memory: Address space of a child in bytes.
         say: Called with what goes wrong, as it does.
     """
-    outcome = Outcome()
+    outcome = MutationOutcome()
     begin, end = seed, seed + count
     while begin < end:
         until = min(end, begin + batch)
@@ -282,7 +282,9 @@ def fuzz(
     return outcome
 
 
-def _child(artifact: Path, begin: int, end: int, memory: int, outcome: Outcome) -> tuple[int, str]:
+def _child(
+    artifact: Path, begin: int, end: int, memory: int, outcome: MutationOutcome
+) -> tuple[int, str]:
     """Run a batch; returns the first seed that is not done, and what the child died of."""
     with TemporaryDirectory() as folder:
         log = Path(folder) / "log"
@@ -370,7 +372,7 @@ def _try(path: Path) -> str:
 
 
 def _dtype(spec: Any) -> str:
-    dtype = getattr(spec, "dtype", "float32")
+    dtype = spec.kind if hasattr(spec, "kind") else spec.dtype  # of a program; of a plan
     name = str(getattr(dtype, "value", dtype))
     return name if hasattr(np, name) or name == "bool" else "float32"
 

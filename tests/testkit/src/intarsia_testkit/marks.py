@@ -13,7 +13,7 @@ MARK = "intarsia_check"
 
 TIERS = {
     1: "contract, packaging, isolation",
-    2: "numeric, determinism",
+    2: "numeric, open sizes, determinism",
     3: "partition, borders",
 }
 """Number of each tier and the groups of checks in it."""

@@ -45,15 +45,15 @@ def support_cells(subject: Subject) -> dict[Cell, str]:
     ``yes`` to all cases, ``some``, or the code of the first no.
     """
     table = subject.table(subject.host())
-    said: dict[Cell, list[str]] = {}
+    answers_of: dict[Cell, list[str]] = {}
     for name, cases in cases_by_operator().items():
         some = [case for case in cases if case.operands]
         taken = {id(c) for fixed in (False, True) for c in accepted(table, some, fixed=fixed)[0]}
         for case in some:
             cell = (name, case.operands[0].dtype.name, case.operands[0].ndim)
             answer = "yes" if id(case) in taken else accepted(table, [case], fixed=True)[1]
-            said.setdefault(cell, []).append(answer.partition(":")[0])
-    return {cell: _joined(answers) for cell, answers in said.items()}
+            answers_of.setdefault(cell, []).append(answer.partition(":")[0])
+    return {cell: _joined(answers) for cell, answers in answers_of.items()}
 
 
 def _joined(answers: list[str]) -> str:

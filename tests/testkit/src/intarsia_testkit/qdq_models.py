@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised ONNX models as exporters write them: dequantize, operator, quantize; need onnx."""
+"""Quantized ONNX models as exporters write them: dequantize, operator, quantize; need onnx."""
 
 from __future__ import annotations
 

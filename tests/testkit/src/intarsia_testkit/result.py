@@ -21,7 +21,7 @@ OUTCOMES = ("passed", "failed", "declined", "exempt")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CheckRow:
     """One check.
 
     Attributes:
@@ -44,7 +44,7 @@ class Result:
     """Everything one run found, in the order in which the checks ran."""
 
     plugin: str = ""
-    rows: dict[str, Row] = field(default_factory=dict[str, Row])
+    rows: dict[str, CheckRow] = field(default_factory=dict[str, CheckRow])
 
     def add(self, facts: Mapping[str, Any], outcome: str, detail: str, seconds: float) -> None:
         """Take a report: of the phases of one check the worst counts."""
@@ -53,7 +53,7 @@ class Result:
         spent = seconds + (known.seconds if known else 0.0)
         if known is not None and known.outcome != "passed":
             outcome, detail = known.outcome, known.detail
-        self.rows[facts["check"]] = Row(facts["check"], facts["tier"], outcome, detail, spent)
+        self.rows[facts["check"]] = CheckRow(facts["check"], facts["tier"], outcome, detail, spent)
 
     def tiers(self) -> dict[str, str]:
         """Verdict on each tier: ``passed``, ``failed``, ``compiled``, or ``not run``.
@@ -126,7 +126,7 @@ class Result:
         return badge("intarsia", f"{text}, {exempt} exempt" if exempt else text, colour)
 
 
-def _tier_of(row: Row) -> int:
+def _tier_of(row: CheckRow) -> int:
     return row.tier
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from intarsia.driver.artifact import Artifact
 from intarsia.driver.build import build
-from intarsia.partition.cost import Plan
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import (
     Constant,
@@ -27,6 +26,7 @@ from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.graph.walk import calls
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import IntarsiaError
 

@@ -11,13 +11,13 @@ from typing import TypeAlias, cast
 
 from intarsia.driver.stages import compile_regions, partition_module
 from intarsia.host.host import Host
-from intarsia.partition.annotate import annotate
-from intarsia.partition.cost import Plan
 from intarsia.target.options import OptionRow
 from intarsia.target.target import Target
 from intarsia_ir.graph.expr import Call
 from intarsia_ir.graph.match import match_pattern, root_operators
 from intarsia_ir.graph.walk import count_uses
+from intarsia_ir.partition.annotate import annotate
+from intarsia_ir.partition.cost import Plan
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Code, SupportTable
 from intarsia_runtime.artifact.unit import CompiledUnit
@@ -38,7 +38,7 @@ _LONG = 24
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class CaseVerdict:
     """What a predicate answered to a case."""
 
     row: str
@@ -46,7 +46,7 @@ class Verdict:
     answer: object
 
 
-def all_verdicts(subject: Subject) -> Iterator[Verdict]:
+def all_verdicts(subject: Subject) -> Iterator[CaseVerdict]:
     """Ask every row about every case of its root operator, operands as inputs and as constants."""
     table = subject.table(subject.host())
     for name, cases in subject.cases().items():
@@ -62,9 +62,9 @@ def all_verdicts(subject: Subject) -> Iterator[Verdict]:
                     try:
                         found = match_pattern(row.pattern, root, uses)
                         if found is not None:
-                            yield Verdict(row.name, case, row.predicate(found))
+                            yield CaseVerdict(row.name, case, row.predicate(found))
                     except Exception as error:  # a predicate is plugin code
-                        yield Verdict(row.name, case, error)
+                        yield CaseVerdict(row.name, case, error)
 
 
 def _root(result: object) -> Call:
@@ -80,11 +80,11 @@ def accepted(table: SupportTable, cases: Sequence[Case], *, fixed: bool) -> tupl
     taken: list[Case] = []
     refusal = ""
     for case, results in zip(cases, batch.results, strict=True):
-        said = verdicts[_root(results[0])][0]
-        if said.code is Code.OK:
+        verdict = verdicts[_root(results[0])][0]
+        if verdict.code is Code.OK:
             taken.append(case)
         else:
-            refusal = refusal or f"{said.code.value}: {said.detail}"
+            refusal = refusal or f"{verdict.code.value}: {verdict.detail}"
     return taken, refusal
 
 
@@ -143,7 +143,9 @@ def _observations(subject: Subject, host: Host, options: str, shapes: Shapes) ->
         for name, cases in subject.cases().items():
             if any(name in (root_operators(row.pattern) or (name,)) for row in table.rows):
                 verdicts = annotate(Batch(cases, fixed=True).main, [("subject", table)]).verdicts
-                yield from (f"{said[0].code} {said[0].detail}" for said in verdicts.values())
+                yield from (
+                    f"{verdict[0].code} {verdict[0].detail}" for verdict in verdicts.values()
+                )
     own = subject.table(host) if subject.is_accelerator else None
     blocks = choose_blocks(own)
     used = other_blocks(blocks, own, shapes) if shapes else blocks
@@ -174,4 +176,4 @@ def _digests(unit: CompiledUnit) -> Iterator[str]:
     return (hashlib.sha256(content).hexdigest() for content in unit.files.values())
 
 
-__all__ = ["Verdict", "accepted", "all_verdicts", "observe_options"]
+__all__ = ["CaseVerdict", "accepted", "all_verdicts", "observe_options"]

@@ -81,7 +81,7 @@ def test_bits_are_read_as_another_type() -> None:
         one("BitCast", f32(1.0), to=TensorProto.INT8, opset=26)
 
 
-def test_quantising_to_narrow_types_and_back() -> None:
+def test_quantizing_to_narrow_types_and_back() -> None:
     x, scale = f32([[1, 2.6], [-20, 40]]), f32(1, 2)
     zero = np.array([1, 0], ml_dtypes.int4)
     q = one("QuantizeLinear", x, scale, zero, axis=0)

@@ -96,6 +96,22 @@ def counted() -> ModelProto:
     return model(graph(nodes, {"x": (F, ["n", 4])}, {"y": F}, w=drawn(4, 5)))
 
 
+def hosted() -> ModelProto:
+    """A node that is carried out on the host between two that are compiled."""
+    nodes = [
+        op("MatMul", "x w", "a"),
+        op("Reshape", "a rows", "squares"),
+        op("Det", "squares", "d"),
+        op("Exp", "d", "y"),
+    ]
+    weights = {"w": drawn(4, 9), "rows": np.array([-1, 3, 3])}
+    return model(graph(nodes, {"x": (F, ["n", 4])}, {"y": F}, **weights))
+
+
+ASKED = {"places": "the user asks for it"}
+"""The node of a model that could be compiled whole, and is not."""
+
+
 def body(*nodes: NodeProto, **outputs: int) -> onnx.GraphProto:
     inputs = {"turn": (I64, []), "go": (B, []), "s": (F, None)}
     last = op("Identity", "go", "again")
@@ -190,14 +206,14 @@ CASES: dict[str, tuple[Callable[[], ModelProto], list[str], list[list[np.ndarray
 @pytest.mark.parametrize("name", CASES)
 def test_what_surrounds_a_step_is_compiled(name: str) -> None:
     make, wanted, inputs = CASES[name]
-    found = planned(make())
+    found = planned(make(), ASKED if make is counted else None)
     assert steps(found.program.steps) == wanted
     for row in inputs:
         agrees(make(), found, *row)
 
 
 def test_a_node_that_cannot_be_compiled_is_a_step_of_known_type() -> None:
-    found = planned(counted(), {"y": "no code for it"})
+    found = planned(counted(), {**ASKED, "y": "no code for it"})
     assert steps(found.program.steps) == ["piece", "NonZero", "piece", "Exp"]
     assert found.reasons["y"] == "no code for it"
     agrees(counted(), found, drawn(3, 4))
@@ -206,7 +222,7 @@ def test_a_node_that_cannot_be_compiled_is_a_step_of_known_type() -> None:
 def test_a_piece_requires_what_was_assumed_of_its_sizes() -> None:
     nodes = [op("NonZero", "x", "n"), op("Squeeze", "x ends", "y")]
     proto = model(graph(nodes, {"x": (F, [4, "n"])}, {"n": I64, "y": F}, ends=np.array([1])))
-    (piece,) = planned(proto).pieces.values()
+    (piece,) = planned(proto, {"n": "the user asks for it"}).pieces.values()
     required = piece.attr(RequiredSizes)
     assert required is not None
     assert [str(guard.left) for guard in required.guards] == ["n", "4*n"]
@@ -217,7 +233,7 @@ def test_sizes_that_no_piece_knows_cannot_be_required() -> None:
     outputs = {"n": I64, "s": I64}
     proto = model(graph(nodes, {"x": (F, [4, "n"])}, outputs, ends=np.array([1])))
     with pytest.raises(UnsupportedError, match="must have size 1: no piece knows n and 1"):
-        planned(proto)
+        planned(proto, {"n": "the user asks for it"})
 
 
 N = variable("n")
@@ -269,6 +285,11 @@ def test_types_of_results_of_steps(name: str) -> None:
 def test_results_of_an_unknown_rank_have_no_type(name: str) -> None:
     node = Node(name.split()[0], "", (), ("y",), {}, None)  # type: ignore[arg-type]
     assert result_types(node, Operands([None] * 4, lambda number: None)) == {}
+
+
+def test_a_model_that_counts_is_a_module() -> None:
+    with collecting_guards():
+        assert isinstance(plan_read(read_model(counted(), any_value=True), opens=True), IRModule)
 
 
 def test_a_model_of_known_sizes_is_a_module() -> None:

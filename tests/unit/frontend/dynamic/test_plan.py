@@ -11,7 +11,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from intarsia.driver.dynamic import import_any
-from intarsia.driver.source import Source
+from intarsia.driver.source import ModuleSource
 from intarsia_ir.graph.expr import Function
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.ops.evaluate import evaluate
@@ -315,4 +315,4 @@ def test_boxes_that_do_not_fit_are_an_error(boxes, scores, most, message: str) -
     with pytest.raises(ModelError, match=message):
         plan_onnx(proto)
     with pytest.raises(ModelError, match=message):
-        import_any(Source(proto.SerializeToString()), None, None, None)
+        import_any(ModuleSource(proto.SerializeToString()), None, None, None)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     BinaryOp,
     Broadcast,
@@ -29,7 +29,7 @@ from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.passes.simplify import simplify
 from intarsia_ir.tir.passes.unroll import unroll
 from intarsia_ir.tir.passes.vectorize import vectorize
-from intarsia_ir.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
+from intarsia_ir.tir.stmt import Allocate, For, ForKind, IfStmt, LetStmt, Seq, Store
 from intarsia_ir.tir.tensor import placeholder
 from intarsia_ir.tir.text.print import print_func
 from intarsia_runtime.dtype import DType
@@ -112,7 +112,7 @@ def test_vectorize_falls_back_to_a_serial_loop(element):
 
 def _scratch(x, y, i):
     """Memory of its own for every iteration."""
-    t = Buffer("t", (1,), F32, scope=Scope.STACK)
+    t = Buffer("t", (1,), F32, scope=MemoryScope.STACK)
     return Allocate(t, Seq((Store(t, (index(0),), load(x, 0, i)), Store(y, (i,), load(t, 0)))))
 
 
@@ -126,7 +126,7 @@ def _pair(x, at):
     [
         _scratch,
         lambda x, y, i: Store(y, (i,), load(x, 0, i * i)),
-        lambda x, y, i: If(i < 2, Store(y, (i,), load(x, 0, i))),
+        lambda x, y, i: IfStmt(i < 2, Store(y, (i,), load(x, 0, i))),
         lambda x, y, i: Store(y, (i,), ReduceLanes(BinaryOp.ADD, _pair(x, index(0)) * 2.0, F32)),
         lambda x, y, i: Store(y, (i,), ReduceLanes(BinaryOp.ADD, _pair(x, minimum(i, 2)), F32)),
         lambda x, y, i: Store(
@@ -242,7 +242,7 @@ def test_simplify_drops_what_is_decided():
             loop(
                 ForKind.SERIAL,
                 4,
-                lambda i: If(i < 4, Store(y, (i,), load(x, i)), Store(y, (i,), FloatImm(9.0))),
+                lambda i: IfStmt(i < 4, Store(y, (i,), load(x, i)), Store(y, (i,), FloatImm(9.0))),
             ),
             loop(ForKind.SERIAL, 1, lambda i: Store(y, (i,), load(x, i + 1))),
             loop(ForKind.SERIAL, 0, lambda i: Store(y, (i,), FloatImm(7.0))),

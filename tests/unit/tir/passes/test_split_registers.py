@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import TirVar, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
@@ -67,7 +67,7 @@ def test_one_loop_over_lanes_adds_to_all_vectors() -> None:
 
 
 def test_what_is_at_no_constant_place_stays() -> None:
-    acc, x = Buffer("acc", (4, 8), F32, Scope.REGISTER), Buffer("x", (4, 8), F32)
+    acc, x = Buffer("acc", (4, 8), F32, MemoryScope.REGISTER), Buffer("x", (4, 8), F32)
     out = Buffer("out", (4, 8), F32)
 
     def copied(target: Buffer, source: Buffer) -> Stmt:
@@ -81,7 +81,7 @@ def test_what_is_at_no_constant_place_stays() -> None:
 
 def test_lanes_that_cross_are_not_joined() -> None:
     """Reversing through registers: the second loop reads lanes that the first wrote elsewhere."""
-    a, b = (Buffer(n, (1, 4), F32, Scope.REGISTER) for n in "ab")
+    a, b = (Buffer(n, (1, 4), F32, MemoryScope.REGISTER) for n in "ab")
     x, out = Buffer("x", (4,), F32), Buffer("out", (4,), F32)
     body = seq(
         vectorized(4, lambda i: store(a, (0, i), load(x, i))),
@@ -105,7 +105,7 @@ def test_copies_of_a_loop_count_with_variables_of_their_own() -> None:
 
 def test_a_stack_becomes_scratch() -> None:
     x, out = Buffer("x", (5,), F32), Buffer("out", (5,), F32)
-    strip = Buffer("strip", (7,), F32, Scope.STACK)
+    strip = Buffer("strip", (7,), F32, MemoryScope.STACK)
     i = TirVar("i")
     body = Allocate(
         strip,

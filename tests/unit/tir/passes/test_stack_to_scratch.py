@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import INDEX, CallTarget, PrimExpr, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
@@ -34,7 +34,7 @@ def slot(count: int) -> PrimExpr:
 def copying(rows: int, *sizes: int) -> PrimFunc:
     """Return ``y[i] = x[i] + 1`` with temporaries of these sizes for each row."""
     x, y = Buffer("x", (rows,), F32), Buffer("y", (rows,), F32)
-    buffers = [Buffer(f"copy{n}", (size,), F32, Scope.STACK) for n, size in enumerate(sizes)]
+    buffers = [Buffer(f"copy{n}", (size,), F32, MemoryScope.STACK) for n, size in enumerate(sizes)]
 
     def row(i: PrimExpr) -> Stmt:
         body = seq(
@@ -88,7 +88,7 @@ def test_copies_take_bounded_memory() -> None:
 
 def test_copies_of_unrolled_loops_count() -> None:
     y = Buffer("y", (4,), F32)
-    copy = Buffer("copy", (100,), F32, Scope.STACK)
+    copy = Buffer("copy", (100,), F32, MemoryScope.STACK)
     body = unrolled(4, lambda i: Allocate(copy, store(y, (i,), load(copy, 0))))
     function = PrimFunc("f", (y,), 1, body)
     assert frame_bytes(function) == 1600
@@ -98,7 +98,7 @@ def test_copies_of_unrolled_loops_count() -> None:
 
 def test_a_temporary_of_two_loops_is_one_parameter() -> None:
     y = Buffer("y", (8,), F32)
-    copy = Buffer("copy", (16,), F32, Scope.STACK)
+    copy = Buffer("copy", (16,), F32, MemoryScope.STACK)
 
     def row(i: PrimExpr) -> Stmt:
         return Allocate(copy, seq(store(copy, (0,), load(y, i)), store(y, (i,), load(copy, 0))))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import intarsia_ir.tir.text
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     COMPARISONS,
     INDEX,
@@ -20,7 +20,7 @@ from intarsia_ir.tir.expr import (
     BinaryOp,
     Broadcast,
     CallTarget,
-    Cast,
+    CastExpr,
     FloatImm,
     IfThenElse,
     IntImm,
@@ -39,7 +39,7 @@ from intarsia_ir.tir.stmt import (
     Barrier,
     For,
     ForKind,
-    If,
+    IfStmt,
     Invoke,
     LetStmt,
     Seq,
@@ -142,7 +142,7 @@ class Programs:
                 return make(self.expr(DType.BOOL, wide, depth - 1), a, b, dtype, lanes)
             case "cast":
                 other = self.draw(st.sampled_from([F32, INDEX, DType.INT8]))
-                return Cast(self.expr(other, lanes, depth - 1), dtype, lanes)
+                return CastExpr(self.expr(other, lanes, depth - 1), dtype, lanes)
             case "call":
                 function, count = self.draw(
                     st.sampled_from([(Intrinsic.EXP, 1), (Intrinsic.POW, 2), (Intrinsic.FMA, 3)])
@@ -193,13 +193,15 @@ class Programs:
             case "if":
                 condition = self.expr(DType.BOOL, 1, 2)
                 orelse = self.stmt(depth - 1) if self.draw(st.booleans()) else None
-                return If(condition, self.stmt(depth - 1), orelse)
+                return IfStmt(condition, self.stmt(depth - 1), orelse)
             case "seq":
                 parts = [self.stmt(depth - 1) for _ in range(self.draw(st.integers(1, 3)))]
                 again = parts[:1] if self.draw(st.booleans()) else []
                 return Seq((*parts, *again))
             case "allocate":
-                scope = self.draw(st.sampled_from([Scope.STACK, Scope.SHARED, Scope.REGISTER]))
+                scope = self.draw(
+                    st.sampled_from([MemoryScope.STACK, MemoryScope.SHARED, MemoryScope.REGISTER])
+                )
                 buffer = Buffer(self.draw(NAMES), (4,), self.draw(st.sampled_from(DType)), scope)
                 return Allocate(buffer, self.inside(self.buffers, buffer, depth))
             case "let":

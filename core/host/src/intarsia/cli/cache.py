@@ -11,11 +11,11 @@ from typing import cast
 
 import click
 
+from intarsia_ir.partition.report import bytes_text
 from intarsia_runtime.errors import UsageError
 
 from ..driver.cache import LIMIT, BuildCache, Entry, Key, open_cache
-from ..driver.cached import build_key, cache_of
-from ..partition.report import bytes_text
+from ..driver.fetch_build import build_key, cache_of
 from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options
 from .output import echo, emit_json, table
@@ -34,8 +34,8 @@ def info(as_json: bool) -> None:
     entries = cache.entries()
     size = sum(entry.bytes for entry in entries)
     if as_json:
-        said = {"folder": str(cache.folder), "entries": len(entries), "bytes": size}
-        emit_json({**said, "limit": cache.limit})
+        document = {"folder": str(cache.folder), "entries": len(entries), "bytes": size}
+        emit_json({**document, "limit": cache.limit})
         return
     echo(f"folder:  {cache.folder}")
     echo(f"entries: {len(entries)}")

@@ -32,7 +32,7 @@ from .session import Session
 from .target_options import NameType
 
 
-class Finding(Struct, frozen=True):
+class CheckFinding(Struct, frozen=True):
     """One thing that was looked at.
 
     Attributes:
@@ -59,7 +59,7 @@ class Finding(Struct, frozen=True):
 def command(session: Session, artifact: Path, on: str | None, as_json: bool) -> None:
     """Check every byte of ARTIFACT, and whether it may run; exit code 7 if not."""
     passport = open_artifact(artifact).passport
-    findings = [Finding("content", True, f"{len(passport.members)} members, digests agree")]
+    findings = [CheckFinding("content", True, f"{len(passport.members)} members, digests agree")]
     if on is None:
         findings += [_machine(passport, this_machine()), *_plugins(passport)]
     else:
@@ -81,7 +81,7 @@ def command(session: Session, artifact: Path, on: str | None, as_json: bool) -> 
         )
 
 
-def on_target(host: Host, passport: Passport, target: CompositeTarget) -> Finding:
+def on_target(host: Host, passport: Passport, target: CompositeTarget) -> CheckFinding:
     """Say whether what code for a target may use includes what an artifact needs.
 
     Of a hardware tag, more may be known of its processor than its compiler uses.
@@ -110,26 +110,28 @@ def _least_machine(host: Host, target: CompositeTarget) -> Machine:
     return Machine(least.os, least.arch, frozenset(least.cpu_features))
 
 
-def _finding(passport: Passport, os: str, arch: str, lacking: tuple[str, ...]) -> Finding:
+def _finding(passport: Passport, os: str, arch: str, lacking: tuple[str, ...]) -> CheckFinding:
     if (passport.os, passport.arch) != (os, arch):
-        return Finding(
+        return CheckFinding(
             "machine", False, f"it is for {passport.os}/{passport.arch}, not for {os}/{arch}"
         )
     if lacking:
-        return Finding("machine", False, f"it needs the CPU features {' '.join(lacking)}")
+        return CheckFinding("machine", False, f"it needs the CPU features {' '.join(lacking)}")
     needs = " ".join(passport.cpu_features) or "nothing"
-    return Finding("machine", True, f"{os}/{arch}; it needs {needs}")
+    return CheckFinding("machine", True, f"{os}/{arch}; it needs {needs}")
 
 
-def _machine(passport: Passport, machine: Machine) -> Finding:
+def _machine(passport: Passport, machine: Machine) -> CheckFinding:
     try:
         check_machine(passport, machine)
     except ArtifactError as error:
-        return Finding("machine", False, error.message)
-    return Finding("machine", True, f"{machine.os}/{machine.arch} with all CPU features it needs")
+        return CheckFinding("machine", False, error.message)
+    return CheckFinding(
+        "machine", True, f"{machine.os}/{machine.arch} with all CPU features it needs"
+    )
 
 
-def _plugins(passport: Passport) -> Iterator[Finding]:
+def _plugins(passport: Passport) -> Iterator[CheckFinding]:
     """Look for what loads each unit; imports none of it."""
     loaders = {unit.loader: unit.plugin for unit in passport.units if unit.loader != SHARED_LIBRARY}
     for loader, plugin in loaders.items():
@@ -137,4 +139,4 @@ def _plugins(passport: Passport) -> Iterator[Finding]:
         detail = (
             f"loads units of {plugin}" if there else f"it needs {plugin}, which is not installed"
         )
-        yield Finding(f"loader {loader}", there, detail)
+        yield CheckFinding(f"loader {loader}", there, detail)

@@ -13,9 +13,9 @@ import click
 
 from intarsia_runtime.errors import UsageError
 
-from ..target.kinds import GIVEN_NAME
+from ..target.kind_table import GIVEN_NAME
 from .composed import ComposedCommand
-from .idle import say_idle
+from .idle import say_cautions, say_idle
 from .model_options import BuildSettings, build_options, keep_model
 from .output import echo, emit_json, progress
 
@@ -54,12 +54,12 @@ def command(
 
     An artifact is native code, as a program is; --sign says who made it.
     """
+    from intarsia_ir.partition.report import bytes_text, float_text
     from intarsia_runtime.artifact.archive import is_artifact
     from intarsia_runtime.artifact.signing import sign_artifact
     from intarsia_runtime.artifact.write import ArtifactWriter  # help does without the compiler
 
     from ..driver.cache import KeptArtifact
-    from ..partition.report import bytes_text, float_text
 
     path = Path(output)
     keep_model(model, path)
@@ -76,6 +76,7 @@ def command(
             raise UsageError("--sign is for artifacts", hint="leave away --output-format")
         sign_artifact(path, sign)
     say_idle(artifact.passport)
+    say_cautions(artifact.passport)
     size = _bytes_of(path)
     if as_json:
         passport = artifact.passport
@@ -118,10 +119,10 @@ def compile_model(
         weights_known: Called with the weights of what is built before there is code.
     """
     from ..driver.cache import open_cache  # help does without the compiler
-    from ..driver.cached import Sources, build_or_fetch, may_be_kept
+    from ..driver.fetch_build import ModelDigests, build_or_fetch, may_be_kept
 
     cache = open_cache(os.environ) if settings.use_cache else None
-    sources = None if cache is None else Sources(model)
+    sources = None if cache is None else ModelDigests(model)
     from ..driver.build import STAGES, build_request  # beside the reading of the sources
 
     request = replace(settings.request(model), weights_known=weights_known)

@@ -15,10 +15,10 @@ import click
 from click.decorators import FC
 from click.shell_completion import CompletionItem
 
-from intarsia_runtime.errors import IntarsiaError, UsageError
+from intarsia_runtime.errors import IntarsiaError, UsageError, did_you_mean
 
 from ..host.host import Host
-from ..target.options import OptionRow, did_you_mean
+from ..target.options import OptionRow
 from ..target.universal import target_rows
 from .kind_option import PLAIN, KindOption, SectionOption
 from .output import echo

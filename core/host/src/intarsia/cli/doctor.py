@@ -15,7 +15,7 @@ from intarsia_runtime.errors import PluginError
 from intarsia_runtime.threads import available_threads, load_openmp
 
 from ..host.discovery import HOOK_API, repeated_distributions
-from ..host.examine import Finding
+from ..host.examine import PluginFinding
 from .findings import probe_lines
 from .output import echo, emit_json, table
 from .plugin_names import PluginName
@@ -75,7 +75,7 @@ _TELLING = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "amx_int8", "asimd",
 
 def _print(
     environment: Mapping[str, object],
-    findings: Sequence[Finding],
+    findings: Sequence[PluginFinding],
     repeated: Mapping[str, Sequence[str]],
 ) -> None:
     has = environment["cpu_features"]
@@ -112,7 +112,7 @@ def _print(
         echo(f"  hint: the first counts; pip uninstall {name} until none is left, then install")
 
 
-def _remarks(finding: Finding) -> list[str]:
+def _remarks(finding: PluginFinding) -> list[str]:
     lines = probe_lines(finding)
     if finding.reason:
         lines += [f"{finding.name} ({finding.distribution}): {finding.reason}"]

@@ -10,22 +10,29 @@ from pathlib import Path
 import click
 
 from intarsia_ir.diagnostics import Remark
+from intarsia_ir.given_values import parse_value
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.partition.report import (
+    Placement,
+    RegionRow,
+    Verdict,
+    bytes_text,
+    check_gates,
+    seconds_text,
+)
+from intarsia_ir.partition.rules import parse_place_rule
 from intarsia_ir.passes.fuse_quantize import FUSE_QUANTIZE
-from intarsia_runtime.errors import UnsupportedError, UsageError
+from intarsia_ir.size_values import largest
+from intarsia_runtime.errors import UnsupportedError, UsageError, did_you_mean
 
 from ..driver.build import request_partition
 from ..driver.model_partition import ModelPartition, partition_model
-from ..driver.sizes import largest
+from ..driver.optional import require_tools
 from ..driver.stages import read_target
-from ..driver.values import parse_value
 from ..host.host import Host
-from ..partition.cost import Plan
-from ..partition.report import Placement, RegionRow, Verdict, bytes_text, check_gates, seconds_text
-from ..partition.rules import parse_place_rule
-from ..target.options import did_you_mean
 from ..target.target import CompositeTarget
 from .composed import ComposedCommand
-from .model_options import keep_model, limit_options, parse_shape, require_tools
+from .model_options import keep_model, limit_options, parse_shape
 from .output import echo, emit_json, table
 from .session import Session
 from .target_options import NameType, TargetChoice, target_options
@@ -93,7 +100,7 @@ def command(
     """Say for every NODE of MODEL which accelerator takes it, or why not; NODE may be a pattern."""
     host = session.host()
     parts = read_target(host, target.read(host), None)
-    placed = partition_model(
+    model_partition = partition_model(
         request_partition(
             model,
             parts,
@@ -108,12 +115,12 @@ def command(
             memory_limit=memory_limit,
         )
     )
-    notes = [remark for remark in placed.remarks if remark.stage == FUSE_QUANTIZE.name]
-    placement = placed.placement
+    notes = [remark for remark in model_partition.remarks if remark.stage == FUSE_QUANTIZE.name]
+    placement = model_partition.placement
     verdicts = _chosen(placement.verdicts, nodes)
-    pictures = {"html": html, "dot": dot, "netron": netron, "model_explorer": model_explorer}
-    if any(pictures.values()):
-        _draw(placed, model, parts, pictures)
+    drawings = {"html": html, "dot": dot, "netron": netron, "model_explorer": model_explorer}
+    if any(drawings.values()):
+        _draw(model_partition, model, parts, drawings)
     if as_json:
         emit_json(
             {
@@ -140,7 +147,10 @@ def _owners(host: Host, target: CompositeTarget) -> dict[str, object]:
 
 
 def _draw(
-    placed: ModelPartition, model: Path, target: CompositeTarget, files: Mapping[str, Path | None]
+    model_partition: ModelPartition,
+    model: Path,
+    target: CompositeTarget,
+    files: Mapping[str, Path | None],
 ) -> None:
     """Write the pictures that have a file.
 
@@ -148,7 +158,7 @@ def _draw(
         UnsupportedError: The model is a program.
         UsageError: The tools are not installed, or a file is the model.
     """
-    if "main" not in placed.pieces:
+    if "main" not in model_partition.pieces:
         raise UnsupportedError(
             "a picture shows a model that is compiled whole, and this one runs as a program",
             hint="--json has its placement, and which nodes run on the host",
@@ -158,7 +168,9 @@ def _draw(
         from intarsia_tools.drawing.write import draw
     for path in files.values():
         keep_model(model, path)
-    graph = placed_graph(placed.pieces["main"].main, placed.placement, target.fallback.kind.name)
+    graph = placed_graph(
+        model_partition.pieces["main"].main, model_partition.placement, target.fallback.kind.name
+    )
     for path in draw(graph, model, str(target), files):
         echo(f"wrote {path}", err=True)
 

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..target.hardware import KINDS
+from intarsia_ir.hardware.tags import KINDS
+
 from .output import echo, emit_json, table
 from .session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from intarsia_ir.hardware.tags import Hardware, HardwareTable, HardwareTag
+
     from ..host.host import Host
-    from ..target.hardware import Hardware, HardwareTable, HardwareTag
     from ..target.kind import Memory
     from ..target.target import CompositeTarget
 
@@ -233,7 +235,7 @@ def export(session: Session, name: str | None, text: str | None, output: Path | 
 
     It describes this machine with all features it really has, or the device NAME.
     """
-    from intarsia_runtime.artifact.new_file import written_beside
+    from intarsia_runtime.artifact.new_file import atomic_write
 
     from ..target.profile import profile_json
 
@@ -243,7 +245,7 @@ def export(session: Session, name: str | None, text: str | None, output: Path | 
     if output is None:
         echo(written, nl=False)
         return
-    with written_beside(output) as file:
+    with atomic_write(output) as file:
         file.write(written.encode())
     echo(f"wrote {output}: {target}", err=True)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes on stderr about accelerators that the user named and that got nothing."""
+"""Notes on stderr about accelerators: who got nothing, and who computes something otherwise."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from .output import echo
@@ -12,17 +12,26 @@ if TYPE_CHECKING:
     from intarsia_runtime.artifact.passport import Passport
 
 
-def say_idle(passport: Passport, beside: str = "") -> None:
+def say_idle(passport: Passport, subject: str = "") -> None:
     """Say which accelerators of an artifact got no node, and why.
 
     Args:
         passport: Of the artifact.
-        beside: What the note is about, if a command says it of several.
+        subject: What the note is about, if a command says it of several.
     """
     idle = cast("Mapping[str, str]", passport.placement.get("idle", {}))
     for accelerator, reason in idle.items():
-        about = f"{beside}: " if beside else ""
+        about = f"{subject}: " if subject else ""
         echo(f"note: {about}'{accelerator}' is not used: {reason}", err=True)
+
+
+def say_cautions(passport: Passport) -> None:
+    """Say what accelerators of an artifact compute otherwise than the operators are defined."""
+    rows = cast("Sequence[Mapping[str, object]]", passport.placement.get("cautions", ()))
+    for row in rows:
+        count = row["nodes"]
+        nodes = f"{count} node{'' if count == 1 else 's'}"
+        echo(f"note: '{row['accelerator']}', {nodes}: {row['caution']}", err=True)
 
 
 def say_not_compared(passport: Passport, regions: int) -> None:

@@ -12,6 +12,7 @@ import click
 from intarsia_runtime.artifact.archive import read_passport
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import CallPlan, KernelStep
+from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.artifact.signature import ValueSpec
 from intarsia_runtime.artifact.write import part_unit
 
@@ -61,9 +62,9 @@ def _plans(passport: Passport) -> list[CallPlan]:
 
 def _facts(passport: Passport) -> dict[str, object]:
     plans = _plans(passport)
-    steps = [step for plan in plans for step in plan.steps]
+    steps = [step for plan in plans for step in all_steps(plan.steps)]
     kernels = sum(
-        len({step.function for step in plan.steps if isinstance(step, KernelStep)})
+        len({s.function for s in all_steps(plan.steps) if isinstance(s, KernelStep)})
         for plan in plans
     )
     regions = sum(len(plan.regions) for plan in plans)

@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the arguments name; an unknown name gets the nearest ones."""
-        from ..target.options import did_you_mean
+        from intarsia_runtime.errors import did_you_mean
 
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and name not in _added(ctx):

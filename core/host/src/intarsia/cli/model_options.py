@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from math import inf
 from pathlib import Path
@@ -16,16 +16,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.budget import limited, parse_memory
+from intarsia_ir.given_values import parse_value
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.partition.rules import parse_place_rule
+from intarsia_ir.size_values import Size, parse_size
 from intarsia_runtime.errors import UsageError
 
 from ..driver.config import Executor, Runtime, find_kind
 from ..driver.configured import Configured, Setting
-from ..driver.sizes import Size, parse_size
-from ..driver.values import parse_value
 from ..host.host import Host
-from ..partition.cost import Plan
-from ..partition.rules import parse_place_rule
-from ..target.kinds import GIVEN_NAME
+from ..target.kind_table import GIVEN_NAME
 from ..target.options import Value
 from .kind_option import set_options
 from .session import Session
@@ -99,24 +99,6 @@ class BuildSettings(Struct, frozen=True):
             mapped=True,
             **self.options,
         )
-
-
-@contextmanager
-def require_tools(what: str) -> Generator[None]:
-    """Import from ``intarsia-tools``, which may not be installed beside the host.
-
-    Args:
-        what: The option or result that needs it, for the message.
-
-    Raises:
-        UsageError: It is not installed.
-    """
-    try:
-        yield
-    except ModuleNotFoundError:
-        raise UsageError(
-            f"{what} needs the package 'intarsia-tools'", hint="pip install intarsia-tools"
-        ) from None
 
 
 def keep_model(model: Path, output: Path | None) -> None:
@@ -217,7 +199,7 @@ def _limit_options() -> Iterable[OptionRow]:
     )  # fmt: skip
 
 
-class _Memory(click.ParamType[int]):
+class _MemorySize(click.ParamType[int]):
     """A size such as ``2G``, as a number of bytes."""
 
     name = "size"
@@ -229,7 +211,7 @@ class _Memory(click.ParamType[int]):
         return value if isinstance(value, int) else parse_memory(str(value))
 
 
-TIME, MEMORY = click.FloatRange(0, min_open=True), _Memory()
+TIME, MEMORY = click.FloatRange(0, min_open=True), _MemorySize()
 
 
 def limit_options(function: F) -> F:

@@ -10,13 +10,12 @@ import click
 from intarsia_runtime.errors import UsageError
 
 from ..host.host import CommandInfo, PluginInfo
-from . import plugins_check
 from .findings import probe_lines
 from .output import echo, emit_json, table
 from .plugin_names import PluginName
 from .session import Session, host_of
 
-_OF_TOOLS = ("new", "dev")
+_OF_TOOLS = ("new", "dev", "check")
 """Commands of a package that may not be installed beside the host."""
 
 
@@ -56,9 +55,6 @@ def _added(ctx: click.Context) -> Mapping[str, CommandInfo]:
 @click.group("plugins", cls=PluginsGroup)
 def command() -> None:
     """List, explain and check the installed plugins; write a new one."""
-
-
-command.add_command(plugins_check.command)
 
 
 @command.command("list")

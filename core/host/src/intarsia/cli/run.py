@@ -12,23 +12,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 import numpy as np
 
+from intarsia_ir.size_values import largest
 from intarsia_runtime.artifact.archive import is_artifact
 from intarsia_runtime.errors import UsageError
 from intarsia_runtime.executors.graph import GraphExecutor, ProfileRow
 from intarsia_runtime.executors.open import OpenExecutor
-from intarsia_runtime.executors.sizes import SizesExecutor
+from intarsia_runtime.executors.variants import SizesExecutor
 from intarsia_runtime.executors.vm import VmExecutor
 from intarsia_runtime.load import Executable, load
 
 from ..driver.arrays import RANDOM, plain_arrays, read_arrays, read_inputs, write_arrays
 from ..driver.dynamic import VM
 from ..driver.importing import is_program
+from ..driver.optional import require_tools
 from ..driver.shapes import open_shapes
-from ..driver.sizes import largest
 from .compile import compile_model
 from .composed import ComposedCommand
 from .idle import say_idle, say_not_compared
-from .model_options import BuildSettings, build_options, require_tools
+from .model_options import BuildSettings, build_options
 from .output import echo, emit_json, table
 from .simulated import say_simulated
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from ..host.host import Host
 
-Said: TypeAlias = "dict[str, Any]"
+Document: TypeAlias = "dict[str, Any]"
 """What ``--json`` prints."""
 
 
@@ -96,19 +97,25 @@ def command(
         found = _verified(source, passport, begin, settings, inputs=arrays, results=results)
     if outputs is not None:
         write_arrays(outputs, results)
-    said = _timing(results, times)
+    document = _timing(results, times)
     if profile:
-        said["profile"] = [
-            {"label": r.label, "nodes": list(r.nodes), "ms": r.milliseconds, "share": r.share}
+        document["profile"] = [
+            {
+                "label": r.label,
+                "nodes": list(r.nodes),
+                "ms": r.milliseconds,
+                "share": r.share,
+                "count": r.count,
+            }
             for r in rows
         ]
     if found is not None:
-        said["verify"] = [check.to_json() for check in found.outputs]
-        said["regions"] = [check.to_json() for check in found.regions]
+        document["verify"] = [check.to_json() for check in found.outputs]
+        document["regions"] = [check.to_json() for check in found.regions]
     if as_json:
-        emit_json(said)
+        emit_json(document)
     else:
-        _print(said, results)
+        _print(document, results)
     if found is not None:
         found.require_agreement()
 
@@ -141,8 +148,8 @@ def _verified(
     return found
 
 
-def _timing(results: Mapping[str, np.ndarray], times: Sequence[float]) -> Said:
-    """What is said of every run: its outputs, and how long it took in milliseconds."""
+def _timing(results: Mapping[str, np.ndarray], times: Sequence[float]) -> Document:
+    """What is document of every run: its outputs, and how long it took in milliseconds."""
     return {
         "outputs": [
             {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
@@ -227,23 +234,35 @@ def _timed(
     return plain_arrays(results), times
 
 
-def _print(said: Said, results: dict[str, np.ndarray]) -> None:
+def _print(document: Document, results: dict[str, np.ndarray]) -> None:
     rows = [
         (name, str(array.dtype), "x".join(map(str, array.shape)), _range(array))
         for name, array in results.items()
     ]
     table(rows, ("output", "dtype", "shape", "range"))
-    echo(f"{said['median_ms']:.3f} ms (median of {said['runs']})")
-    if "profile" in said:
+    echo(f"{document['median_ms']:.3f} ms (median of {document['runs']})")
+    if "profile" in document:
         echo("")
-        lines = [
-            (f"{row['ms']:.3f}", f"{100 * row['share']:.1f}", row["label"], " ".join(row["nodes"]))
-            for row in said["profile"]
-        ]
-        table(lines, ("ms", "%", "step", "nodes"))
-    for check in (*said.get("regions", ()), *said.get("verify", ())):
+        _print_profile(document["profile"])
+    for check in (*document.get("regions", ()), *document.get("verify", ())):
         verdict = "ok" if check["ok"] else "DIFFERS"
         echo(f"verify {check['name']}: {verdict}, largest error {float(check['max_error']):.3g}")
+
+
+def _print_profile(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line for each step; how often steps ran if control flow decided it."""
+    counted = any(row["count"] != 1 for row in rows)
+    lines = [
+        (
+            f"{row['ms']:.3f}",
+            f"{100 * row['share']:.1f}",
+            *([str(row["count"])] if counted else []),
+            row["label"],
+            " ".join(row["nodes"]),
+        )
+        for row in rows
+    ]
+    table(lines, ("ms", "%", *(["runs"] if counted else []), "step", "nodes"))
 
 
 def _range(array: np.ndarray) -> str:

@@ -71,12 +71,12 @@ class Note(Struct, frozen=True):
         _, limit = _LIMITS.unpack_from(self.memory, _TEXT)
         return 0 < limit * _LARGE < memory_in_use(process)
 
-    def finish(self) -> None:
+    def complete(self) -> None:
         """Say that the command came to its own end: an exit code alone says nothing."""
         self.memory[_SIZE - 1] = 1
 
     @property
-    def finished(self) -> bool:
+    def completed(self) -> bool:
         """Whether it did."""
         return self.memory[_SIZE - 1] == 1
 
@@ -156,14 +156,14 @@ def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
             last = found.si_signo
         interrupted = interrupted or found.si_signo == signal.SIGINT
     if late:
-        return _RESOURCE if note.finished else _end_beyond("time")
+        return _RESOURCE if note.completed else _end_beyond("time")
     if os.WIFEXITED(status):
         code = os.WEXITSTATUS(status)
         if interrupted and code == _INTERRUPTED:
             return code  # one that has just begun cannot say that this is its own end
-        if not note.finished:
+        if not note.completed:
             sys.stderr.write(f"error: {_end(f'ended the process (exit code {code})', note)}\n")
-        return code if note.finished else _PLUGIN_FAILED
+        return code if note.completed else _PLUGIN_FAILED
     name = signal.Signals(os.WTERMSIG(status)).name
     if name == "SIGINT":  # Python ends so when it is interrupted once more while it ends
         return _INTERRUPTED

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from intarsia_runtime.errors import TargetError
 
 from ..driver.configured import Configured, TargetChoice
-from ..target.kinds import GIVEN_NAME, Origin
+from ..target.kind_table import GIVEN_NAME, Origin
 from ..target.target import CompositeTarget
 from .composed import help_all_option
 from .kind_option import SectionOption, set_options

@@ -165,9 +165,9 @@ def _option(row: OptionRow) -> tuple[str, str, str, str]:
     if row.choices:
         meaning += f" ({', '.join(str(choice) for choice in row.choices)})"
     bounds = (("at least", row.minimum), ("at most", row.maximum))
-    said = [f"{word} {bound:g}" for word, bound in bounds if bound is not None]
-    if said:
-        meaning += f" ({', '.join(said)})"
+    details = [f"{word} {bound:g}" for word, bound in bounds if bound is not None]
+    if details:
+        meaning += f" ({', '.join(details)})"
     if row.deprecated:
         meaning += f" (deprecated: {row.deprecated})"
     return f"-{row.flag}", row.type, print_value(row.default), meaning
@@ -190,8 +190,8 @@ def parse(
     found = choice.read(session.host())
     origins = {t.kind.name: dict(t.origins) for t in found.targets}
     if as_json:
-        said = {"origin": choice.origin.name, "origins": origins} if origin else {}
-        emit_json({"target": found.to_json(), **said})
+        details = {"origin": choice.origin.name, "origins": origins} if origin else {}
+        emit_json({"target": found.to_json(), **details})
         return
     echo(str(found))
     if origin:

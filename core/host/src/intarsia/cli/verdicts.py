@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..partition.report import Verdict
+from intarsia_ir.partition.report import Verdict
+
 from .output import echo, table
 
 MOST = 40
@@ -22,7 +23,7 @@ def print_verdicts(verdicts: Sequence[Verdict], *, chosen: bool) -> None:
     if not verdicts:
         return
     if chosen or len(verdicts) <= MOST:
-        rows = [(v.node, v.op, v.accelerator, v.verdict, v.code, v.detail) for v in verdicts]
+        rows = [(v.node, v.op, v.accelerator, v.verdict, v.code, _detail(v)) for v in verdicts]
         table(rows, ("node", "op", "accelerator", "verdict", "code", "detail"))
     else:
         table(
@@ -36,7 +37,7 @@ def grouped(verdicts: Sequence[Verdict]) -> list[tuple[int, str, str, str, str, 
     """Count verdicts that say the same of the same operator: each no first, then by number."""
     groups: dict[tuple[str, str, str, str, str], list[str]] = {}
     for v in verdicts:
-        key = (v.op, v.accelerator, v.verdict, v.code, v.detail)
+        key = (v.op, v.accelerator, v.verdict, v.code, _detail(v))
         groups.setdefault(key, []).append(v.node)
     rows = [(len(nodes), *key, nodes[0]) for key, nodes in groups.items()]
     return sorted(rows, key=_by_verdict_and_number)
@@ -45,3 +46,7 @@ def grouped(verdicts: Sequence[Verdict]) -> list[tuple[int, str, str, str, str, 
 def _by_verdict_and_number(row: tuple[int, str, str, str, str, str, str]) -> tuple[str, int]:
     number, _op, _accelerator, verdict, *_rest = row
     return (verdict, -number)
+
+
+def _detail(verdict: Verdict) -> str:
+    return f"{verdict.detail}; {verdict.caution}" if verdict.caution else verdict.detail

@@ -7,14 +7,14 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 
 from intarsia_runtime.abi import array_dtype
-from intarsia_runtime.artifact.new_file import written_beside
+from intarsia_runtime.artifact.new_file import atomic_write
 from intarsia_runtime.artifact.plan import NARROW, TensorSpec
 from intarsia_runtime.artifact.signature import SizeChoice, ValueSpec
 from intarsia_runtime.dtype import DType, parse_dtype
@@ -133,17 +133,23 @@ def _random(generator: np.random.Generator, spec: TensorSpec) -> np.ndarray:
 def plain_arrays(results: Mapping[str, RunValue]) -> dict[str, np.ndarray]:
     """Return results as tensors: strings as NumPy's own, ``y[0]`` and so on for a sequence ``y``.
 
-    An optional that holds nothing is left out.
+    A map is written like a sequence, with its keys. An optional that holds nothing is left out.
     """
     arrays: dict[str, np.ndarray] = {}
     pending: list[tuple[str, RunValue]] = [*results.items()][::-1]
     while pending:
         name, value = pending.pop()
-        if isinstance(value, np.ndarray):
-            arrays[name] = value.astype(np.str_) if value.dtype.hasobject else value
-        elif value is not None:
-            items = cast("list[RunValue]", value)
-            pending.extend([(f"{name}[{n}]", item) for n, item in enumerate(items)][::-1])
+        match value:
+            case np.ndarray():
+                arrays[name] = value.astype(np.str_) if value.dtype.hasobject else value
+            case dict():
+                arrays |= {
+                    f"{name}[{key}]": np.array(score, np.float32) for key, score in value.items()
+                }
+            case list():
+                pending.extend([(f"{name}[{n}]", item) for n, item in enumerate(value)][::-1])
+            case None:
+                pass
     return arrays
 
 
@@ -156,7 +162,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         UsageError: The place cannot be written to.
         ResourceError: The disk is full.
     """
-    with written_beside(path) as whole, zipfile.ZipFile(whole, "w") as archive:
+    with atomic_write(path) as whole, zipfile.ZipFile(whole, "w") as archive:
         for name, array in arrays.items():
             entry = zipfile.ZipInfo(f"{name}.npy")
             with archive.open(entry, "w", force_zip64=True) as file:

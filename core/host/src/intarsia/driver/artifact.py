@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.text import print_module
+from intarsia_ir.partition.report import Placement
 from intarsia_runtime.artifact.archive import OpenedArtifact, Weight, check_references
 from intarsia_runtime.artifact.deferred import Weights, contents_of
 from intarsia_runtime.artifact.passport import Passport
@@ -24,9 +25,8 @@ from intarsia_runtime.dtype import parse_dtype
 from intarsia_runtime.errors import PluginError, UsageError
 from intarsia_runtime.load import Executable, instantiate
 
-from ..partition.report import Placement
 from .compute_weights import compute_all
-from .export import Sources, write_folder, write_library_format
+from .export import ExportedSources, write_folder, write_library_format
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +87,7 @@ class Artifact:
         target = Path(path)
         chosen = output_format or self._format_of(os.fspath(path))
         if chosen == "artifact":
-            write = partial(write_artifact, target) if writer is None else writer.finish
+            write = partial(write_artifact, target) if writer is None else writer.commit
             write(self.passport, self.units, self.constants, aside=aside)
             return target
         if chosen not in _EXPORTS:
@@ -101,7 +101,7 @@ class Artifact:
             )
         size = sum(len(array_bytes(array)) for array in self.constants.values())
         _EXPORTS[chosen](
-            target, Sources(self.passport, self.units[0], size, print_module(self.module))
+            target, ExportedSources(self.passport, self.units[0], size, print_module(self.module))
         )
         return target
 
@@ -131,7 +131,7 @@ class Artifact:
         return instantiate(opened, threads=threads, executor=executor)
 
 
-_EXPORTS: Mapping[str, Callable[[Path, Sources], None]] = MappingProxyType(
+_EXPORTS: Mapping[str, Callable[[Path, ExportedSources], None]] = MappingProxyType(
     {"mlf": write_library_format, "folder": write_folder}
 )
 

@@ -9,25 +9,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from intarsia_ir.budget import limited
 from intarsia_ir.graph.module import IRModule
-from intarsia_runtime.errors import TypeRuleError, UnsupportedError, UsageError
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.size_values import Combination
+from intarsia_runtime.errors import TypeRuleError, UnsupportedError, UsageError, did_you_mean
 
 from ..host.host import Host
-from ..partition.cost import Plan
-from ..target.options import did_you_mean
 from ..target.read import OneSpec, TargetSpec
 from ..target.target import CompositeTarget
 from .artifact import Artifact
-from .claims import measure_claims
 from .config import ConfigSpec, Executor, Runtime, check_combination, check_served, choose
 from .dynamic import VM
 from .importing import Model
 from .open_build import compile_open
 from .open_program import compile_instead, compile_program_or_model
+from .optional import require_tools
 from .place import rules_of
 from .request import OPTIONS, BuildRequest, dump_to
 from .shapes import build_shapes
 from .size_choices import size_choices
-from .sizes import Combination
 from .source import source_of
 from .stages import read_target
 from .story import STAGES, compile_model
@@ -35,7 +34,7 @@ from .story import STAGES, compile_model
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..partition.measured import Measured
+    from intarsia_ir.partition.measured import MeasuredSeconds
 
 __all__ = [
     "STAGES",
@@ -127,7 +126,12 @@ def request_build(
     check_served(wanted, place, parts)
     return BuildRequest(
         source=source_of(
-            host, ir_mod, params=params, values=values, mapped=bool(chosen.get("mapped"))
+            host,
+            ir_mod,
+            params=params,
+            values=values,
+            mapped=bool(chosen.get("mapped")),
+            control_flow=parts.fallback.kind.control_flow,
         ),
         target=parts,
         executor=wanted,
@@ -162,7 +166,9 @@ def request_partition(
     given = choose(Executor, executor, host)
     values = options.pop("values", None)
     return BuildRequest(
-        source=source_of(host, model, values=values),
+        source=source_of(
+            host, model, values=values, control_flow=target.fallback.kind.control_flow
+        ),
         target=target,
         executor=given or Executor(),
         runtime=Runtime(),
@@ -179,7 +185,9 @@ def build_request(request: BuildRequest) -> Artifact:
         As :func:`build`.
     """
     with limited(request.time_limit, request.memory_limit):
-        if isinstance(request.source.model, IRModule) or request.executor.kind == VM:
+        source = request.source
+        is_module = isinstance(source.model, IRModule) or source.is_program
+        if is_module or request.executor.kind == VM:
             with suppress(UnsupportedError, TypeRuleError):  # another kind of program may do
                 opened = compile_open(request)
                 if opened is not None:
@@ -198,7 +206,7 @@ def build_request(request: BuildRequest) -> Artifact:
         return build_shapes(choices, build_one)
 
 
-def measured_costs(host: Host, module: IRModule, target: CompositeTarget) -> Measured:
+def measured_costs(host: Host, module: IRModule, target: CompositeTarget) -> MeasuredSeconds:
     """Return what the claims of a prepared module cost on this machine; measures what is not known.
 
     Raises:
@@ -208,6 +216,8 @@ def measured_costs(host: Host, module: IRModule, target: CompositeTarget) -> Mea
     def make(alone: IRModule, parts: CompositeTarget) -> Artifact:
         return build(alone, parts, host=host, plan=Plan.GREEDY)
 
+    with require_tools("measuring claims"):
+        from intarsia_tools.claims import measure_claims
     return measure_claims(host, module, target, make)
 
 

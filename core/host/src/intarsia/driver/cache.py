@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from intarsia_ir.diagnostics import ModelWarning
 from intarsia_runtime.artifact.archive import SUFFIX, OpenedArtifact, open_artifact
-from intarsia_runtime.artifact.new_file import is_abandoned, written_beside
+from intarsia_runtime.artifact.new_file import atomic_write, is_abandoned
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.artifact.write import Aside
 from intarsia_runtime.errors import ArtifactError, IntarsiaError, ResourceError, UsageError
@@ -202,7 +202,7 @@ class BuildCache(Struct, frozen=True):
         """Write an entry: the artifact, and its key with the warnings of the build."""
         try:
             write(path)
-            with written_beside(_key_file(path)) as file:
+            with atomic_write(_key_file(path)) as file:
                 file.write(json.dumps(_plain(content), indent=1).encode())
         except (ResourceError, UsageError) as error:
             warnings.warn(f"the build is not cached: {error.message}", stacklevel=2)

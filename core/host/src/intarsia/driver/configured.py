@@ -27,11 +27,10 @@ from typing import TypeGuard, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from intarsia_runtime.errors import TargetError, UsageError
+from intarsia_runtime.errors import TargetError, UsageError, did_you_mean
 
 from ..host.host import Host
-from ..target.kinds import GIVEN_NAME, Origin
-from ..target.options import did_you_mean
+from ..target.kind_table import GIVEN_NAME, Origin
 from ..target.read import read_host
 from ..target.target import CompositeTarget, Target
 

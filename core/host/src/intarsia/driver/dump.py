@@ -11,7 +11,7 @@ from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.text.printer import print_module
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.text.print import print_func
-from intarsia_runtime.artifact.new_file import explain_failure, written_beside
+from intarsia_runtime.artifact.new_file import atomic_write, explain_failure
 from intarsia_runtime.artifact.plan import CallPlan
 from intarsia_runtime.artifact.plan_json import plan_to_json
 
@@ -56,7 +56,7 @@ class Dump:
         self._number += 1
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with written_beside(self._folder / f"{self._number:02}-{name}") as file:
+            with atomic_write(self._folder / f"{self._number:02}-{name}") as file:
                 file.write(text.encode())
         except OSError as error:
             raise explain_failure(self._folder, error) from None

@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from intarsia_ir.graph.inputs import check_static, is_static
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.size_scopes import defined_sizes
+from intarsia_ir.graph.walk import calls
 from intarsia_runtime.artifact.machine import detect_machine
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import CallPlan
@@ -16,12 +19,11 @@ from intarsia_runtime.errors import IntarsiaError, ModelError, ResourceError, Un
 
 from .artifact import Artifact
 from .config import Executor, Runtime
-from .importing import check_static, is_static
 from .pack import own_version
 from .parts import Piece, join
 from .place import merge_placements
 from .request import BuildRequest
-from .source import Source
+from .source import ModuleSource
 
 if TYPE_CHECKING:
     from intarsia_onnx.dynamic import DynamicModel
@@ -30,7 +32,7 @@ VM = "vm"
 
 
 def import_any(
-    source: Source,
+    source: ModuleSource,
     executor: Executor | None,
     runtime: Runtime | None,
     shapes: Mapping[str, Sequence[int]] | None,
@@ -73,9 +75,11 @@ def import_any(
 
 
 def is_open(imported: IRModule | DynamicModel) -> bool:
-    """Whether the size of an input is not known."""
+    """Whether a size is not known: that of an input, or one that the model computes."""
     if isinstance(imported, IRModule):
-        return not all(is_static(param.type) for param in imported.main.params)
+        known = all(is_static(param.type) for param in imported.main.params)
+        functions = imported.functions.values()
+        return not known or any(defined_sizes(call) for one in functions for call in calls(one))
     types = [info.type for info in imported.program.inputs]
     return any(type_ is not None and not type_.is_static for type_ in types)
 

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
-from intarsia_runtime.artifact.new_file import explain_failure, written_beside
+from intarsia_runtime.artifact.new_file import atomic_write, explain_failure
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.artifact.unit import CompiledUnit
@@ -32,7 +32,7 @@ _NO_DATE = "1980-01-01 00:00:00Z"  # the same content gives the same bytes
 _PLACES = {name: f"codegen/host/{name}" for name in ("CMakeLists.txt", "include", "lib", "src")}
 
 
-class Sources(Struct, frozen=True):
+class ExportedSources(Struct, frozen=True):
     """What is exported.
 
     Attributes:
@@ -60,7 +60,7 @@ class Sources(Struct, frozen=True):
         yield from sorted(files.items())
 
 
-def write_folder(path: Path, sources: Sources) -> None:
+def write_folder(path: Path, sources: ExportedSources) -> None:
     """Write the files into a folder that appears complete or not at all.
 
     Raises:
@@ -74,8 +74,8 @@ def write_folder(path: Path, sources: Sources) -> None:
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:64]}.") as beside:
-            new, old = Path(beside) / "new", Path(beside) / "old"
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:64]}.") as scratch:
+            new, old = Path(scratch) / "new", Path(scratch) / "old"
             for name, content in sources.files():
                 target = new / name
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def write_folder(path: Path, sources: Sources) -> None:
         raise explain_failure(path, error) from error
 
 
-def write_library_format(path: Path, sources: Sources) -> None:
+def write_library_format(path: Path, sources: ExportedSources) -> None:
     """Write the tar beside ``path`` and rename it; equal bytes for equal content.
 
     Raises:
@@ -97,7 +97,7 @@ def write_library_format(path: Path, sources: Sources) -> None:
     """
     graph = f"src/{sources.passport.name}.txt", sources.graph.encode()
     with (
-        written_beside(path) as file,
+        atomic_write(path) as file,
         tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as archive,
     ):
         for name, content in (*sources.files(), graph):
@@ -107,7 +107,7 @@ def write_library_format(path: Path, sources: Sources) -> None:
             archive.addfile(entry, io.BytesIO(content))
 
 
-def metadata(sources: Sources) -> Mapping[str, object]:
+def metadata(sources: ExportedSources) -> Mapping[str, object]:
     """Return what ``metadata.json`` says."""
     passport = sources.passport
     plan = passport.plan

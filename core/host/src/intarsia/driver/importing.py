@@ -5,23 +5,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from hashlib import file_digest
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
-from intarsia_ir.budget import physical_memory
-from intarsia_ir.graph.expr import Constant, Expr, Var, constant
+from intarsia_ir.graph.inputs import bind_params
 from intarsia_ir.graph.module import IRModule
-from intarsia_ir.graph.types import TensorType, TupleType, Type
-from intarsia_ir.graph.walk import post_order, substitute
-from intarsia_runtime.artifact.mapped import release
-from intarsia_runtime.errors import ModelError, ResourceError, UnsupportedError
+from intarsia_runtime.errors import ModelError
 from intarsia_runtime.installed import installed_version
-
-from ..target.options import did_you_mean
 
 ModelFile: TypeAlias = "str | os.PathLike[str] | bytes"
 """An ONNX model: its path or its bytes; or the path of a saved PyTorch program."""
@@ -95,100 +88,3 @@ def import_model(
             hint="from_onnx(model, shapes=...), or give the model itself instead of the module",
         )
     return bind_params(model, params) if params else model
-
-
-def fits(array: np.ndarray, type_: TensorType) -> bool:
-    """Whether an array is a value of an input, whose sizes may be open."""
-    same = array.dtype.name == type_.dtype.value and array.ndim == type_.rank
-    sizes = zip(array.shape, type_.shape, strict=False)
-    return same and all(not isinstance(size, int) or size == own for own, size in sizes)
-
-
-def bind_params(module: IRModule, params: Mapping[str, np.ndarray]) -> IRModule:
-    """Replace parameters of ``main`` by constants.
-
-    Raises:
-        ModelError: ``main`` has no such parameter, or one of another shape or element type.
-    """
-    main = module.main
-    values: dict[Expr, Expr] = {}
-    named = {param.name: param for param in main.params}
-    for name, array in params.items():
-        if name not in named:
-            hint = did_you_mean(name, named) or f"inputs: {', '.join(named)}"
-            raise ModelError(f"params has '{name}', but the model has no such input", hint=hint)
-        value = constant(array, name=name, span=named[name].span)
-        if value.type != named[name].type:
-            raise ModelError(f"input '{name}' is {named[name].type}, params has {value.type}")
-        values[named[name]] = value
-    kept = tuple(param for param in main.params if param not in values)
-    return module.with_main(replace(main, params=kept, body=substitute(main.body, values)))
-
-
-def release_files(module: IRModule) -> None:
-    """Take weights that lie in mapped files out of memory until they are read again."""
-    release(
-        node.data
-        for function in module.functions.values()
-        for node in post_order(function.body)
-        if isinstance(node, Constant)
-    )
-
-
-def check_static(module: IRModule) -> None:
-    """Refuse a model with inputs of unknown size.
-
-    Raises:
-        UnsupportedError: An input has one; the hint shows the option to give.
-    """
-    unknown = [param for param in module.main.params if not is_static(param.type)]
-    if unknown:
-        first = unknown[0]
-        raise UnsupportedError(
-            f"the size of input '{first.name}' is not known: {first.type}",
-            hint=f"--shape {first.name}:{_example(first)}",
-        )
-
-
-def check_budget(module: IRModule, budget: int | None = None) -> None:
-    """Refuse a model that cannot fit in memory, before anything is allocated.
-
-    Args:
-        module: Any module of static shapes.
-        budget: Bytes; ``None`` means the memory of this machine.
-
-    Raises:
-        ResourceError: One tensor, or all weights together, need more.
-    """
-    limit = physical_memory() if budget is None else budget
-    weights = 0
-    for function in module.functions.values():
-        for node in post_order(function.body):
-            size = _bytes(node.type)
-            weights += size if isinstance(node, Constant) else 0
-            if size > limit or weights > limit:
-                what = "the weights need" if weights > limit else "one tensor needs"
-                raise ResourceError(
-                    f"{what} {max(size, weights):,} bytes, the budget is {limit:,}",
-                    hint="use smaller inputs, or a machine with more memory; "
-                    "--memory-limit sets the budget (in Python memory_limit=...)",
-                    where=str(node.span),
-                )
-
-
-def is_static(type_: Type) -> bool:
-    """Whether a value is one tensor whose sizes are known."""
-    return isinstance(type_, TensorType) and type_.is_static
-
-
-def _example(param: Var) -> str:
-    if not isinstance(param.type, TensorType):
-        return "1"
-    return ",".join(str(size) if isinstance(size, int) else "1" for size in param.type.shape)
-
-
-def _bytes(type_: Type) -> int:
-    """Bytes of a value; what is not static counts as nothing, a later stage refuses it."""
-    if isinstance(type_, TupleType):
-        return sum(_bytes(field) for field in type_.fields)  # tuples of tuples do not nest deep
-    return type_.bytes if type_.is_static else 0

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from intarsia_ir.hardware.tags import MAIN_MEMORY, Hardware
 from intarsia_runtime.artifact.plan import CallPlan
 from intarsia_runtime.errors import ResourceError
 
 from ..host.host import Host
-from ..target.hardware import MAIN_MEMORY, Hardware
 from ..target.kind import TargetKind
 from ..target.target import CompositeTarget
 

@@ -13,18 +13,19 @@ from intarsia_ir.budget import limited
 from intarsia_ir.diagnostics import Remark
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.partition.functions import rules_of_parts
+from intarsia_ir.partition.partition import PartitionResult
+from intarsia_ir.partition.report import Placement
+from intarsia_ir.partition.rules import PlaceRule
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_runtime.errors import TypeRuleError, UnsupportedError
 
 from ..host.host import Host
-from ..partition.partition import PartitionResult
-from ..partition.report import Placement
-from ..partition.rules import PlaceRule
 from ..target.target import CompositeTarget
 from .open_build import open_request
 from .open_program import import_open_program, needs_open_program
-from .place import check_host_rules, check_place_rules, merge_placements, rules_of_parts
+from .place import check_host_rules, check_place_rules, merge_placements
 from .request import BuildRequest
 from .results import ImportResult, PrepareResult
 from .size_choices import size_choices
@@ -68,13 +69,16 @@ def partition_model(request: BuildRequest) -> ModelPartition:
         UsageError: A rule names no node.
     """
     with limited(request.time_limit, request.memory_limit):
+        if request.source.is_program:
+            opened = _partition_open(request)
+            if opened is not None:
+                return opened
         try:
             choices = size_choices(request)
         except (UnsupportedError, TypeRuleError):
-            opened = open_request(request)
-            with suppress(UnsupportedError, TypeRuleError), collecting_guards():
-                if opened is not None:
-                    return partition_imported(opened, import_model(opened))
+            opened = _partition_open(request)
+            if opened is not None:
+                return opened
             program = import_open_program(request)
             if program is None:
                 raise
@@ -86,6 +90,15 @@ def partition_model(request: BuildRequest) -> ModelPartition:
         if program is not None:
             return _partition_program(request, program)
         return partition_imported(request, import_model(request))
+
+
+def _partition_open(request: BuildRequest) -> ModelPartition | None:
+    """Partition a model with open sizes; ``None`` if it has none, or an operator needs numbers."""
+    opened = open_request(request)
+    if opened is not None:
+        with suppress(UnsupportedError, TypeRuleError), collecting_guards():
+            return partition_imported(opened, import_model(opened))
+    return None
 
 
 def _partition_program(request: BuildRequest, program: DynamicModel) -> ModelPartition:

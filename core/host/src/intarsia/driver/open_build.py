@@ -7,27 +7,33 @@ from dataclasses import replace
 
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.size_values import SizeValues
 
 from .artifact import Artifact
 from .config import Executor
 from .dynamic import VM, is_open
 from .request import BuildRequest
 from .shapes import static_shapes
-from .sizes import Sizes
 from .story import compile_model
 
 
-def open_request(request: BuildRequest) -> BuildRequest | None:
+def open_request(request: BuildRequest, *, computed: bool = False) -> BuildRequest | None:
     """Return the request to compile a model with open sizes; ``None`` if it has none, or may not.
 
     It may where the fallback's kernels take sizes and a process runs the program.
+
+    Args:
+        request: The model, and what it is compiled for.
+        computed: Whether the model may compute sizes, so that no input need have an open one.
     """
     if not takes_open_sizes(request):
         return None
     if request.executor.kind not in ("aot", VM) or _has_choices(request):
         return None
     model = request.source.model
-    if isinstance(model, IRModule):
+    if computed:
+        opened = request.source.is_onnx
+    elif isinstance(model, IRModule):
         opened = is_open(model)
     else:
         opened = request.source.may_be_open(static_shapes(request.shapes))
@@ -45,17 +51,21 @@ def takes_open_sizes(request: BuildRequest) -> bool:
 def _has_choices(request: BuildRequest) -> bool:
     """Whether the user asks for a program for each of several values of a size."""
     shapes = (request.shapes or {}).values()
-    return any(isinstance(size, Sizes) for shape in shapes for size in shape)
+    return any(isinstance(size, SizeValues) for shape in shapes for size in shape)
 
 
-def compile_open(request: BuildRequest) -> Artifact | None:
+def compile_open(request: BuildRequest, *, computed: bool = False) -> Artifact | None:
     """Compile a model with open sizes; ``None`` if it has none.
+
+    Args:
+        request: The model, and what it is compiled for.
+        computed: As of :func:`open_request`.
 
     Raises:
         UnsupportedError: An operator needs numbers.
         IntarsiaError: As :func:`~intarsia.driver.story.compile_model`.
     """
-    opened = open_request(request)
+    opened = open_request(request, computed=computed)
     if opened is None:
         return None
     with collecting_guards():

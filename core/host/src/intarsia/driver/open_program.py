@@ -83,6 +83,10 @@ def compile_program_or_model(request: BuildRequest) -> Artifact:
         As :func:`~intarsia.driver.story.compile_model`.
     """
     if needs_open_program(request):
+        with suppress(*_REFUSED):
+            computed = compile_open(request, computed=True)
+            if computed is not None and not any(i.only for i in computed.passport.plan.inputs):
+                return computed
         with suppress(*_REFUSED):  # pieces of known sizes alone may do
             program = compile_open_program(request)
             if program is not None:

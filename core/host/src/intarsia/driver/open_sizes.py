@@ -9,25 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
-from math import prod
 from types import MappingProxyType
 
-from intarsia_ir.graph.module import IRModule
-from intarsia_ir.graph.types import Dim, TensorType
-from intarsia_ir.passes.padding import calculated, check_padding, output_place
+from intarsia_ir.graph.types import Dim
+from intarsia_ir.passes.prove_size import prove_size
+from intarsia_ir.size_values import ShapeChoices, Size, SizeValues, name_sizes
 from intarsia_runtime.artifact.signature import SizeChoice
-from intarsia_runtime.errors import IntarsiaError, ResourceError, UnsupportedError
+from intarsia_runtime.errors import IntarsiaError, UnsupportedError
 
 from .dynamic import import_any
 from .importing import ModelFile
-from .sizes import ShapeChoices, Size, Sizes, name_sizes
-from .source import Source
+from .source import ModuleSource
 
-_FAR = 1021
-"""A size beyond what is compiled: a slice of the first 512 shows only there.
-
-Where a model has larger numbers that sizes may be compared with, a size beyond these is taken.
-"""
 _LIKELY = 128
 """A size that most models can have, where one has to be named."""
 
@@ -35,7 +28,7 @@ _EXAMPLES = (_LIKELY, 224, 512, 576, 1024, 4096, 16000)
 """Sizes to try for an example: of sequences, images, and seconds or parts of seconds of sound."""
 
 
-def prove_ranges(source: Source, shapes: ShapeChoices) -> None:
+def prove_ranges(source: ModuleSource, shapes: ShapeChoices) -> None:
     """Prove for every range that what runs padded, or in chunks, has the results it should.
 
     Args:
@@ -50,7 +43,7 @@ def prove_ranges(source: Source, shapes: ShapeChoices) -> None:
             _prove(source, shapes, choice)
 
 
-def open_choices(source: Source, shapes: Mapping[str, Sequence[int]] | None) -> ShapeChoices:
+def open_choices(source: ModuleSource, shapes: Mapping[str, Sequence[int]] | None) -> ShapeChoices:
     """Return the shapes of a model's inputs where sizes that nobody gave may be any; proved.
 
     Args:
@@ -97,7 +90,7 @@ def open_choices(source: Source, shapes: Mapping[str, Sequence[int]] | None) -> 
 
 
 def _likely_sizes(
-    source: Source, shapes: ShapeChoices, refused: Container[str]
+    source: ModuleSource, shapes: ShapeChoices, refused: Container[str]
 ) -> dict[int | str, int] | None:
     """Return sizes for those that are refused with which the model is compiled, found by trying.
 
@@ -128,7 +121,7 @@ def example_shapes(
     Raises:
         UnsupportedError: As :func:`open_choices`.
     """
-    source = Source(model, mapped=True)
+    source = ModuleSource(model, mapped=True)
     if all(type_.is_static for type_ in source.declared(shapes).values()):
         return shapes
     made = open_choices(source, shapes)
@@ -136,10 +129,10 @@ def example_shapes(
 
 
 def _any_size(size: int | Dim) -> Size:
-    return size if isinstance(size, int) else Sizes.at_least(1)
+    return size if isinstance(size, int) else SizeValues.at_least(1)
 
 
-def _still_refused(source: Source, shapes: ShapeChoices, refused: Container[str]) -> set[str]:
+def _still_refused(source: ModuleSource, shapes: ShapeChoices, refused: Container[str]) -> set[str]:
     """Return what cannot be any size either while the other sizes are likely ones."""
     found: set[str] = set()
     for choice in shapes.choices:
@@ -159,73 +152,13 @@ def _example(sizes: Sequence[int | str], likely: Mapping[int | str, int]) -> str
 
 
 def _prove(
-    source: Source,
+    source: ModuleSource,
     shapes: ShapeChoices,
     choice: SizeChoice,
     others: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
-    """Prove it for one size, with the others at their largest, or what they are said to be.
-
-    Every compiled size is compared with the largest one, and with one beyond, so that what depends
-    on the size itself is seen: an odd one, and for any size a large one if its tensors may be as
-    large. Code for 1 runs no padded inputs, but it runs chunks.
-
-    Raises:
-        UnsupportedError: Results may depend on other positions, or a size beyond the numbers that
-            the model has cannot be compared although inputs may have it.
-    """
-    if choice.sizes[-1] == choice.low and not choice.is_open:
-        return
-    values = {**{other.name: other.sizes[-1] for other in shapes.choices}, **others}
-    largest = max(choice.sizes[-1], 2)
-
-    def imported(size: int) -> IRModule:
-        at = shapes.at({**values, choice.name: size})
-        return source.module(at, keep=size in choice.sizes)
-
-    def compare(size: int) -> None:
-        other = imported(size)
-        check_padding(other, base, (size, largest), choice.name, cut=choice.is_open)
-        for one, two in zip(other.main.outputs, base.main.outputs, strict=True):
-            output_place(one.type, two.type, (size, largest))
-
-    base = calculated(imported(largest))  # compared several times
-    for size in choice.sizes:
-        if size != largest and (size > 1 or choice.is_open):
-            compare(size)
-    beyond = max(_FAR, largest + 1)
+    """Prove it for one size of a model."""
     bound = source.largest_bound() if choice.is_open else 0
-    if bound >= beyond:
-        at = shapes.at({**values, choice.name: bound + 1})
-        try:
-            compare((bound + 1) | 1)
-            return
-        except ResourceError as error:
-            if _can_be(base, at):
-                raise _not_compared(choice.name, bound, error) from None
-    if choice.is_open:
-        with suppress(ResourceError):
-            compare(beyond)
-            return
-    compare(largest + 1)
-
-
-def _can_be(module: IRModule, shapes: Mapping[str, Sequence[int]]) -> bool:
-    """Whether inputs of these shapes are no larger than any tensor may be."""
-    from intarsia_onnx.graph import MAX_TENSOR_BYTES  # a module that exists needs no importer
-
-    types = {param.name: param.type for param in module.main.params}
-    return all(
-        prod(shape) * type_.dtype.bytes <= MAX_TENSOR_BYTES
-        for name, shape in shapes.items()
-        if isinstance(type_ := types.get(name), TensorType)
-    )
-
-
-def _not_compared(name: str, bound: int, error: ResourceError) -> UnsupportedError:
-    return UnsupportedError(
-        f"the model has the number {bound:,}, and whether it does something else where size "
-        f"'{name}' is larger cannot be seen: {error.message}",
-        hint="name the sizes that are wanted, e.g. 1|4|16, or a range, e.g. 1..16",
-        where=error.where,
+    prove_size(
+        shapes, choice, lambda at, keep: source.module(at, keep=keep), bound=bound, others=others
     )

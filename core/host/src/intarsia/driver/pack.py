@@ -9,7 +9,9 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Function, tensor_type
+from intarsia_ir.partition.partition import PartitionResult
 from intarsia_ir.tir.module import Lowered
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.artifact.machine import detect_machine
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import TensorSpec
@@ -18,7 +20,6 @@ from intarsia_runtime.errors import TargetError
 from intarsia_runtime.installed import installed_version
 
 from ..host.host import Host
-from ..partition.partition import PartitionResult
 from .artifact import Artifact, collect_constants
 from .request import BuildRequest
 
@@ -118,11 +119,11 @@ def _entry(unit: CompiledUnit, function: Function | None, plugin: str) -> UnitEn
 
 def _signature(function: Function) -> dict[str, tuple[TensorSpec, ...]]:
     inputs = tuple(
-        TensorSpec(param.name, tensor_type(param).static_shape, tensor_type(param).dtype)
+        TensorSpec(param.name, extents(tensor_type(param).shape), tensor_type(param).dtype)
         for param in function.params
     )
     outputs = tuple(
-        TensorSpec(f"output{index}", tensor_type(value).static_shape, tensor_type(value).dtype)
+        TensorSpec(f"output{index}", extents(tensor_type(value).shape), tensor_type(value).dtype)
         for index, value in enumerate(function.outputs)
     )
     return {"inputs": inputs, "outputs": outputs}

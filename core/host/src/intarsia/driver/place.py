@@ -3,22 +3,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from intarsia_ir.partition.annotate import annotate
+from intarsia_ir.partition.functions import join_placements
+from intarsia_ir.partition.labels import label_calls
+from intarsia_ir.partition.report import HostRow, Placement, Verdict
+from intarsia_ir.partition.rules import PlaceRule, check_rules, names_node, parse_place_rule
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_ir.regions.support import Code
-from intarsia_runtime.artifact.write import part_unit
 from intarsia_runtime.errors import UnsupportedError, UsageError
-
-from ..partition.annotate import annotate
-from ..partition.labels import label_calls
-from ..partition.report import HostRow, LeftRow, Placement, PlanCosts, RegionRow, Verdict
-from ..partition.rules import PlaceRule, check_rules, names_node, parse_place_rule
 
 if TYPE_CHECKING:
     from intarsia_onnx.dynamic import DynamicModel
@@ -43,11 +41,6 @@ def rules_of(place: Mapping[str, str]) -> tuple[PlaceRule, ...]:
         text = f"{nodes}!={kind[1:]}" if kind.startswith("!") else f"{nodes}={kind}"
         rules.append(parse_place_rule(text))
     return tuple(rules)
-
-
-def rules_of_parts(rules: Sequence[PlaceRule]) -> tuple[PlaceRule, ...]:
-    """Return the rules for models that are cut one by one, of which only some have the nodes."""
-    return tuple(replace(rule, of_a_part=True) for rule in rules)
 
 
 def check_host_rules(model: DynamicModel, rules: Sequence[PlaceRule]) -> None:
@@ -116,53 +109,10 @@ def merge_placements(
         for kind in dict.fromkeys(kinds)
         for why in [row.reason or "it is carried out on the host"]
     ]
-    regions: list[RegionRow] = []
-    taken = {row.node for row in rows}
-    for piece, placement in pieces.items():
-        names = {row.node for row in placement.verdicts}
-        names.update(node for row in placement.regions for node in row.nodes)
-        new = {name: f"{piece}:{name}" if name in taken else name for name in names}
-        taken |= names
-        verdicts += [replace(row, node=new[row.node]) for row in placement.verdicts]
-        for row in placement.regions:
-            called = row.name if len(pieces) == 1 else part_unit(piece, row.name)
-            inside = tuple(new[node] for node in row.nodes)
-            regions.append(replace(row, name=called, nodes=inside))
-    return Placement(
-        nodes=sum(placement.nodes for placement in pieces.values()) + len(rows),
-        offloaded=sum(placement.offloaded for placement in pieces.values()),
-        regions=tuple(regions),
-        verdicts=tuple(verdicts),
-        border_bytes=sum(placement.border_bytes for placement in pieces.values()),
-        apart=tuple(row for placement in pieces.values() for row in placement.apart),
+    joined = join_placements(pieces, {row.node for row in rows}, is_named=len(pieces) > 1)
+    return replace(
+        joined,
+        nodes=joined.nodes + len(rows),
+        verdicts=(*verdicts, *joined.verdicts),
         host=rows,
-        in_float=tuple(name for placement in pieces.values() for name in placement.in_float),
-        cost=_summed([placement.cost for placement in pieces.values()]),
-        simulated={k: v for placement in pieces.values() for k, v in placement.simulated.items()},
-        left=_left([row for placement in pieces.values() for row in placement.left]),
-        faster=sum(placement.faster for placement in pieces.values()),
-        fallback=next((p.fallback for p in pieces.values() if p.faster), "the fallback"),
-    )
-
-
-def _left(rows: Sequence[LeftRow]) -> tuple[LeftRow, ...]:
-    """One row for each accelerator, with the nodes of all pieces."""
-    kinds = dict.fromkeys(row.accelerator for row in rows)
-    mine = {kind: [row for row in rows if row.accelerator == kind] for kind in kinds}
-    return tuple(
-        LeftRow(kind, sum(row.nodes for row in found), sum(row.greedy for row in found))
-        for kind, found in mine.items()
-    )
-
-
-def _summed(costs: Sequence[PlanCosts | None]) -> PlanCosts | None:
-    """What all pieces cost; nothing if the costs of one were not compared."""
-    known = [cost for cost in costs if cost is not None]
-    if not known or len(known) < len(costs):
-        return None
-    return PlanCosts(
-        sum(cost.chosen for cost in known),
-        sum(cost.greedy for cost in known),
-        sum(cost.fallback for cost in known),
-        sum((Counter(cost.sources) for cost in known), Counter[str]()),
     )

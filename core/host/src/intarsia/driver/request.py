@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.size_values import Size
 from intarsia_runtime.artifact.deferred import Weights
 
 from ..host.host import Host
-from ..partition.cost import Plan
 from ..target.target import CompositeTarget
 from .config import Executor, Runtime
 from .dump import Dump
-from .sizes import Size
-from .source import Source
+from .source import ModuleSource
 
 if TYPE_CHECKING:
     import os
 
-    from ..partition.measured import Measured
-    from ..partition.rules import PlaceRule
+    from intarsia_ir.partition.measured import MeasuredSeconds
+    from intarsia_ir.partition.rules import PlaceRule
 
 Progress: TypeAlias = Callable[[str], object]
 """Called with the name of each stage when it begins."""
 
-Measure: TypeAlias = "Callable[[Host, IRModule, CompositeTarget], Measured]"
+Measure: TypeAlias = "Callable[[Host, IRModule, CompositeTarget], MeasuredSeconds]"
 """Measures what the claims of a prepared module cost, in seconds."""
 
 
@@ -61,8 +61,8 @@ class BuildRequest:
         name: Name of the model.
         dump: Where each stage writes its result as text.
         shapes: Shapes of inputs, for a model that is imported; with a size of several values
-            (:class:`~intarsia.driver.sizes.Sizes`), a program is made for each. Sizes that neither
-            this nor the model says may be any, if that can be proved to be right.
+            (:class:`~intarsia_ir.size_values.SizeValues`), a program is made for each. Sizes that
+            neither this nor the model says may be any, if that can be proved to be right.
         plan: How regions are chosen; the cost model if ``None``.
         rules: What the user says of single nodes.
         require_offload: At least this many percent of the nodes must be offloaded.
@@ -84,7 +84,7 @@ class BuildRequest:
             for sources.
     """
 
-    source: Source
+    source: ModuleSource
     target: CompositeTarget
     executor: Executor
     runtime: Runtime
@@ -111,7 +111,7 @@ class BuildRequest:
     def plain(cls, model: IRModule, target: CompositeTarget, host: Host) -> BuildRequest:
         """Return the request for a module with nothing chosen: ``aot`` in a process, by cost."""
         return cls(
-            source=Source(model),
+            source=ModuleSource(model),
             target=target,
             executor=Executor(),
             runtime=Runtime(),
@@ -137,7 +137,7 @@ class BuildRequest:
         """
         return replace(
             self,
-            source=Source(module),
+            source=ModuleSource(module),
             executor=Executor(),
             given_executor=None,
             name=name,

@@ -11,26 +11,33 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.size_values import (
+    Combination,
+    ShapeChoices,
+    Size,
+    SizeValues,
+    joint_signature,
+    name_sizes,
+)
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.artifact.plan import CallPlan
-from intarsia_runtime.artifact.signature import ANY_SIZE, Signature, ValueSpec
 from intarsia_runtime.errors import UnsupportedError, UsageError
 
 from .artifact import Artifact
 from .config import Runtime
 from .parts import Joint, Piece
-from .sizes import Combination, ShapeChoices, Size, Sizes, name_sizes
-from .source import Source, source_of
+from .source import ModuleSource, source_of
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from intarsia_ir.partition.report import Placement
+
     from ..host.host import Host
-    from ..partition.report import Placement
 
 
 def find_choices(
-    source: Source, shapes: Mapping[str, Sequence[Size]] | None
+    source: ModuleSource, shapes: Mapping[str, Sequence[Size]] | None
 ) -> ShapeChoices | None:
     """Return the shapes with names for sizes of several values; ``None`` if no size has several.
 
@@ -38,7 +45,9 @@ def find_choices(
         UsageError: One size of the model is given different values, the model is imported, or it
             is a saved program of PyTorch.
     """
-    if shapes is None or not any(isinstance(s, Sizes) for shape in shapes.values() for s in shape):
+    if shapes is None or not any(
+        isinstance(s, SizeValues) for shape in shapes.values() for s in shape
+    ):
         return None
     if isinstance(source.model, IRModule):
         raise UsageError(
@@ -115,7 +124,9 @@ def build_shapes(shapes: ShapeChoices, build_one: Callable[[Combination], Artifa
         plan=CallPlan((), (), (), (), 0, ()),
         units=(),
         placement=MappingProxyType({**largest.placement, "sizes": _lines(made)}),
-        declared=_signature(shapes, list(made.values()), combinations),
+        declared=joint_signature(
+            shapes, [passport.signature for passport in made.values()], combinations
+        ),
         sizes=shapes.choices,
     )
     return joint.artifact(passport, (), placements[-1])
@@ -124,43 +135,3 @@ def build_shapes(shapes: ShapeChoices, build_one: Callable[[Combination], Artifa
 def _lines(made: Mapping[str, Passport]) -> dict[str, object]:
     """Return what is said of the placement of each program."""
     return {name: passport.placement.get("summary", "") for name, passport in made.items()}
-
-
-def _signature(
-    shapes: ShapeChoices, made: Sequence[Passport], combinations: Sequence[Combination]
-) -> Signature:
-    """Return the signature with names of sizes, found by comparing the programs."""
-    names = [choice.name for choice in shapes.choices]
-    rows = [dict(zip(names, row.sizes, strict=True)) for row in combinations]
-    found = [passport.signature for passport in made]
-    inputs = tuple(
-        replace(spec, shape=shapes.shapes[spec.name])
-        if spec.name in shapes.shapes
-        else _joined([other.inputs[at] for other in found], rows)
-        for at, spec in enumerate(found[-1].inputs)
-    )
-    outputs = tuple(
-        _joined([other.outputs[at] for other in found], rows)
-        for at in range(len(found[-1].outputs))
-    )
-    return Signature(inputs, outputs)
-
-
-def _joined(specs: Sequence[ValueSpec], rows: Sequence[Mapping[str, int]]) -> ValueSpec:
-    """Return one value of all programs: sizes that are the same stay, others get their name."""
-    shapes = [spec.shape for spec in specs]
-    known = [shape for shape in shapes if shape is not None]
-    if len(known) < len(shapes) or len({len(shape) for shape in known}) > 1:
-        return replace(specs[-1], shape=None)
-    return replace(
-        specs[-1], shape=tuple(_size(column, rows) for column in zip(*known, strict=True))
-    )
-
-
-def _size(column: Sequence[int | str], rows: Sequence[Mapping[str, int]]) -> int | str:
-    if len(set(column)) == 1:
-        return column[0]
-    for name in rows[0]:
-        if all(size == row[name] for size, row in zip(column, rows, strict=True)):
-            return name
-    return ANY_SIZE

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+from intarsia_ir.size_values import ShapeChoices
 from intarsia_runtime.errors import UnsupportedError
 
 from .dynamic import VM, import_any, is_open
 from .open_sizes import open_choices, prove_ranges
 from .request import BuildRequest
 from .shapes import check_one_program, find_choices, static_shapes
-from .sizes import ShapeChoices
 
 
 def size_choices(request: BuildRequest) -> ShapeChoices | None:
@@ -37,6 +37,7 @@ def _open_choices(request: BuildRequest) -> ShapeChoices | None:
     """
     shapes = static_shapes(request.shapes)
     has_one_shape = request.executor.kind == VM or request.runtime.is_freestanding
+    has_one_shape = has_one_shape or request.source.is_program
     if has_one_shape or not request.source.may_be_open(shapes):
         return None
     try:

@@ -9,14 +9,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from intarsia_ir.given_values import Given, input_values
 from intarsia_ir.graph.expr import tensor_type
 from intarsia_ir.graph.guards import is_collecting
+from intarsia_ir.graph.inputs import bind_params, fits
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_runtime.errors import IntarsiaError, UnsupportedError
 
-from .importing import Model, bind_params, fits, import_model, is_program
-from .values import Given, input_values
+from .importing import Model, import_model, is_program
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,15 +42,17 @@ def source_of(
     params: Mapping[str, np.ndarray] | None = None,
     values: Mapping[str, Given] | None = None,
     mapped: bool = False,
-) -> Source:
+    control_flow: bool = False,
+) -> ModuleSource:
     """Return where a model comes from; a format that only a plugin knows is known by the suffix.
 
     Args:
         host: The plugins.
-        model: As of :class:`Source`.
-        params: As of :class:`Source`.
-        values: As of :class:`Source`.
-        mapped: As of :class:`Source`.
+        model: As of :class:`ModuleSource`.
+        params: As of :class:`ModuleSource`.
+        values: As of :class:`ModuleSource`.
+        mapped: As of :class:`ModuleSource`.
+        control_flow: As of :class:`ModuleSource`.
 
     Raises:
         PluginError: The plugin of the format is broken.
@@ -61,10 +64,17 @@ def source_of(
         suffixes = [suffix.lower() for row in host.frontends() for suffix in row.suffixes]
         if not name.endswith(_BUILT_IN) and any(map(name.endswith, suffixes)):
             frontend = host.frontend_for(Path(model))
-    return Source(model, params, values=values, mapped=mapped, frontend=frontend)
+    return ModuleSource(
+        model,
+        params,
+        values=values,
+        mapped=mapped,
+        frontend=frontend,
+        control_flow=control_flow,
+    )
 
 
-class Source:
+class ModuleSource:
     """Where modules come from.
 
     Args:
@@ -73,14 +83,17 @@ class Source:
         values: Values that the user gives other inputs, as :func:`.values.input_values` reads them.
         mapped: Leave large weights in the model's file, which must then stay as it is.
         frontend: The plugin's importer of a model in another format.
+        control_flow: Whether a module may branch and loop when it runs.
 
     Attributes:
         model: As given.
         values: As given.
         mapped: As given.
         frontend: As given.
+        control_flow: As given.
         is_shared: Whether several stories read it, so that :meth:`forget` must wait.
         is_onnx: Whether it is an ONNX model, as a file or bytes.
+        is_program: Whether it is a saved program of PyTorch.
     """
 
     def __init__(
@@ -91,14 +104,17 @@ class Source:
         values: Mapping[str, Given] | None = None,
         mapped: bool = False,
         frontend: Frontend | None = None,
+        control_flow: bool = False,
     ) -> None:
         self.model = model
         self.values = dict(values or {})
         self._params = dict(params or {})
         self.mapped = mapped
         self.frontend = frontend
+        self.control_flow = control_flow
         self.is_shared = False
-        self.is_onnx = frontend is None and not (isinstance(model, IRModule) or is_program(model))
+        self.is_program = frontend is None and is_program(model)
+        self.is_onnx = frontend is None and not (isinstance(model, IRModule) or self.is_program)
         self._read: ReadModel | None = None
         self._unreadable: UnsupportedError | None = None
         self._kept: dict[_Key, IRModule | DynamicModel] = {}
@@ -114,7 +130,8 @@ class Source:
         Raises:
             As :func:`~intarsia.driver.importing.import_model`.
         """
-        key = _key("open" if is_collecting() else "module", shapes)
+        is_other = is_collecting() and not self.is_program  # whose guards are a setting
+        key = _key("open" if is_other else "module", shapes)
         if key in self._refused:
             raise self._refused[key]
         found = self._kept.pop(key, None)
@@ -169,15 +186,24 @@ class Source:
         return input_types(self._onnx().graph, shapes or {}, {})
 
     def may_be_open(self, shapes: _Shapes) -> bool:
-        """Whether an ONNX model that can be read leaves a size of an input open."""
-        if not self.is_onnx:
-            return False
+        """Whether a model that can be read leaves a size of an input open.
+
+        Of other formats than ONNX and PyTorch's nobody knows.
+        """
         try:
-            types = self.declared(shapes)
+            types = self._input_types(shapes)
         except IntarsiaError:  # whoever imports it says what is wrong
             return False
         bound = {*self._params, *self.values}
         return any(not type_.is_static for name, type_ in types.items() if name not in bound)
+
+    def _input_types(self, shapes: _Shapes) -> dict[str, TensorType]:
+        if self.is_onnx:
+            return self.declared(shapes)
+        if not self.is_program:
+            return {}
+        module = self.module(shapes, keep=True)
+        return {param.name: tensor_type(param) for param in module.main.params}
 
     def largest_bound(self) -> int:
         """Return the largest fixed number that sizes of an ONNX model may be compared with.
@@ -210,7 +236,7 @@ class Source:
         declared = self.declared(shapes) if constants else {}
         # Known while the model is read, a value decides branches and sizes.
         known = {n: c for n, c in constants.items() if n in declared and fits(c, declared[n])}
-        module = import_read(self._tensors_only(), shapes, known)
+        module = import_read(self._tensors_only(), shapes, known, control_flow=self.control_flow)
         rest = {name: array for name, array in constants.items() if name not in known}
         return bind_params(module, rest) if rest else module
 

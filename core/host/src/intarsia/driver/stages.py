@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
+from intarsia_ir.graph.control import bodies_of
 from intarsia_ir.graph.expr import Function
 from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
+from intarsia_ir.graph.typical import typical_values
 from intarsia_ir.graph.verify import verify
+from intarsia_ir.partition.cost import Plan, PricedDevice, Prices
+from intarsia_ir.partition.functions import partition_functions
+from intarsia_ir.partition.partition import PartitionResult, codegen_refused, partition
+from intarsia_ir.partition.recorded import everything
+from intarsia_ir.partition.report import with_simulated, with_turned
+from intarsia_ir.partition.rules import check_kinds, resolve_kinds
+from intarsia_ir.performance import Performance, RelativePerformance
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import SupportTable
 from intarsia_ir.tir.func import PrimFunc
@@ -26,23 +35,18 @@ from intarsia_runtime.artifact.unit_plan import print_unit_plan
 from intarsia_runtime.errors import PluginError, TargetError, UnsupportedError, VerifyError
 
 from ..host.host import Host
-from ..partition.cost import Plan, Prices
-from ..partition.partition import PartitionResult, codegen_refused, partition
-from ..partition.recorded import everything
-from ..partition.report import with_simulated, with_turned
-from ..partition.rules import check_kinds, resolve_kinds
-from ..target.kind import Performance, RelativePerformance, Role
+from ..target.kind import Role
 from ..target.options import option_rows, set_options
 from ..target.target import CompositeTarget, Target
 from .compute_weights import compute_all
 
 if TYPE_CHECKING:
+    from intarsia_ir.partition.measured import MeasuredSeconds
+    from intarsia_ir.partition.rules import PlaceRule
     from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
-    from intarsia_ir.tir.target_call import Signature
+    from intarsia_ir.tir.target_call import CodegenSignature
 
-    from ..partition.measured import Measured
-    from ..partition.rules import PlaceRule
-    from ..target.kinds import Origin
+    from ..target.kind_table import Origin
     from ..target.read import OneSpec, TargetSpec
 
 _CPU = 1  # DLPack's kDLCPU
@@ -105,7 +109,7 @@ def partition_module(
     target: CompositeTarget,
     plan: Plan | None = None,
     rules: Sequence[PlaceRule] = (),
-    measured: Measured | None = None,
+    measured: MeasuredSeconds | None = None,
 ) -> PartitionResult:
     """Ask every accelerator, and partition ``main`` among them and the fallback.
 
@@ -140,20 +144,20 @@ def partition_module(
         )
         return cast("Sequence[Region]", answer)
 
-    found = partition(
-        module,
-        tables,
-        plan=plan or Plan.COST,
-        prices=Prices.of(
-            target.fallback,
-            [*owners.values()],
-            measured,
-            performances(host, (target.fallback, *owners.values())),
-        ),
-        rules=rules,
-        ask=keep if asked else None,
-        fallback=target.fallback.kind.name,
-    )
+    prices = prices_of(host, target.fallback, [*owners.values()], measured)
+
+    def partition_main(one: IRModule, given: Sequence[PlaceRule]) -> PartitionResult:
+        return partition(
+            one,
+            tables,
+            plan=plan or Plan.COST,
+            prices=replace(prices, typical=typical_values(one.main.params)),
+            rules=given,
+            ask=keep if asked else None,
+            fallback=target.fallback.kind.name,
+        )
+
+    found = partition_functions(module, rules, partition_main)
     last = frozenset(kind for kind, owner in owners.items() if owner.kind.channels_last)
     placement = with_turned(found.placement, found.regions, last)
     return replace(found, placement=with_simulated(placement, simulations(host, target)))
@@ -173,6 +177,20 @@ def simulations(host: Host, target: CompositeTarget) -> dict[str, str]:
     return found
 
 
+def prices_of(
+    host: Host, fallback: Target, accelerators: Sequence[Target], measured: MeasuredSeconds | None
+) -> Prices:
+    """Return the prices of a target's parts, by what their plugins state and what was measured.
+
+    Raises:
+        PluginError: A plugin failed.
+    """
+    device, *devices = (
+        PricedDevice(part.kind.name, part.kind.device_type) for part in (fallback, *accelerators)
+    )
+    return Prices.of(device, devices, measured, performances(host, (fallback, *accelerators)))
+
+
 def performances(
     host: Host, parts: Iterable[Target]
 ) -> dict[str, Performance | RelativePerformance]:
@@ -181,10 +199,12 @@ def performances(
     Raises:
         PluginError: A plugin failed.
     """
-    said = {part.kind.name: host.ask("performance", part.kind.name, target=part) for part in parts}
+    performances = {
+        part.kind.name: host.ask("performance", part.kind.name, target=part) for part in parts
+    }
     return {
         kind: cast("Performance | RelativePerformance", answer)
-        for kind, answer in said.items()
+        for kind, answer in performances.items()
         if answer is not None
     }
 
@@ -269,16 +289,25 @@ def rewrite_for(host: Host, module: IRModule, target: CompositeTarget) -> IRModu
 
 
 def _rewrite_graph(host: Host, module: IRModule, owner: Target) -> IRModule:
-    """Ask the owner of a kind for an equivalent ``main``, if it wants to be asked."""
+    """Ask the owner of a kind for equivalent functions, if it wants to be asked.
+
+    These are ``main``, and those that control flow carries out.
+    """
     kind = owner.kind.name
     if not host.has_hook(kind, "rewrite_relay"):
         return module
-    answer = host.call("rewrite_relay", kind, function=module.main, target=owner)
-    main = cast("Function", answer)
-    same_inputs = [p.type for p in main.params] == [p.type for p in module.main.params]
-    if not same_inputs or main.body.type != module.main.body.type:
-        raise PluginError(f"rewrite_relay() of '{kind}' changed parameters or the result type")
-    return module.with_main(dataclasses.replace(main, output_names=module.main.output_names))
+    functions = dict(module.functions)
+    for name in ("main", *bodies_of(functions)):
+        old = functions[name]
+        new = cast("Function", host.call("rewrite_relay", kind, function=old, target=owner))
+        same_inputs = [p.type for p in new.params] == [p.type for p in old.params]
+        if not same_inputs or new.body.type != old.body.type:
+            raise PluginError(f"rewrite_relay() of '{kind}' changed parameters or the result type")
+        if new is not old:
+            functions[name] = dataclasses.replace(new, output_names=old.output_names)
+    if all(functions[name] is one for name, one in module.functions.items()):
+        return module
+    return module.with_functions(functions)
 
 
 def spaces_of(host: Host, fallback: Target) -> ScheduleSpaces | None:
@@ -322,6 +351,7 @@ def lower_rest(
         module.main,
         regions,
         fallback,
+        functions={name: module.functions[name] for name in bodies_of(module.functions)},
         # Who loads code into a process gives it memory at multiples of 64.
         alignment=cast("int", alignment) if context.freestanding else ALIGNMENT,
         tuned=tuned,
@@ -343,10 +373,12 @@ def _lowered(
     name: str = "main",
     alignment: int = ALIGNMENT,
     tuned: Tuned | None = None,
+    functions: Mapping[str, Function] = MappingProxyType({}),
 ) -> Lowered:
-    """Ask the owner of a kind for the loops of a function."""
+    """Ask the owner of a kind for the loops of a function, and of those it carries out."""
     arguments = {"main": function, "regions": regions, "target": owner, "name": name}
-    answer = host.ask("lower", owner.kind.name, alignment=alignment, tuned=tuned, **arguments)
+    options = {"alignment": alignment, "tuned": tuned, "functions": functions}
+    answer = host.ask("lower", owner.kind.name, **options, **arguments)
     if answer is None:
         raise _lacks(host, owner, "lower")
     return cast("Lowered", answer)
@@ -414,9 +446,9 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
     kind = fallback.kind.name
 
     @cache
-    def find(name: str) -> Signature | None:
+    def find(name: str) -> CodegenSignature | None:
         found = host.ask("target_function", kind, name=name, target=fallback)
-        return cast("Signature | None", found)
+        return cast("CodegenSignature | None", found)
 
     for function in module.functions:
         verify_target_calls(function, kind, find)

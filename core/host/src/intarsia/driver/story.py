@@ -15,26 +15,35 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from intarsia_ir.budget import KERNEL_SECONDS, budget
-from intarsia_ir.graph.guards import RequiredSizes, collected_guards, collecting_guards
+from intarsia_ir.graph.footprint import check_budget, release_files
+from intarsia_ir.graph.guards import (
+    COMPUTED,
+    RequiredSizes,
+    collected_guards,
+    collecting_guards,
+    require_equal,
+)
+from intarsia_ir.graph.inputs import check_static
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.verify import verify
+from intarsia_ir.partition.functions import rules_of_parts
+from intarsia_ir.partition.partition import PartitionResult
+from intarsia_ir.partition.report import check_gates
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_ir.tir.module import CodegenContext, Lowered
-from intarsia_runtime.artifact.plan import SizeGuard
+from intarsia_runtime.artifact.plan import GuardStep, SizeGuard
+from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import UnsupportedError
 
-from ..partition.partition import PartitionResult
-from ..partition.report import check_gates
 from . import stages
 from .artifact import Artifact, collect_constants
 from .compute_weights import compute_all
 from .dynamic import import_any, is_open, needs_program, pack_program
-from .importing import check_budget, check_static, release_files
 from .memory_bounds import check_memory_bounds
 from .pack import pack
-from .place import check_host_rules, check_place_rules, rules_of_parts
+from .place import check_host_rules, check_place_rules
 from .request import BuildRequest
 from .results import ImportResult, LowerResult, PrepareResult
 from .shapes import static_shapes
@@ -101,6 +110,11 @@ def import_model(request: BuildRequest) -> ImportResult:
     if request.is_open:
         module = source.module(shapes)
         source.forget()
+        required = module.attr(RequiredSizes)
+        for guard in () if required is None else required.guards:
+            require_equal(guard.left, guard.right, guard.why)
+        if len(module.functions) > 1:  # passes over branches collect the guards of these, too
+            module = module.with_attr(RequiredSizes, RequiredSizes(collected_guards()))
         return ImportResult({"main": module})
     imported = import_any(source, request.given_executor, request.runtime, shapes)
     source.forget()
@@ -182,7 +196,7 @@ def lower(
     tuned = tuned_for(host, target, request.records)
     context = codegen_context(request, regions)
     lowered = stages.lower_rest(host, rest, partitioned.regions, target.fallback, context, tuned)
-    lowered = with_guards(lowered)
+    lowered = with_guards(lowered, partitioned.module.attr(RequiredSizes))
     constants = collect_constants(lowered.constants, regions)
     sizes = [content.nbytes for content in constants.contents.values()]
     check_memory_bounds(
@@ -198,8 +212,12 @@ def lower(
     return LowerResult(lowered, tuned_json(lowered, tuned))
 
 
-def with_guards(lowered: Lowered) -> Lowered:
+def with_guards(lowered: Lowered, required: RequiredSizes | None = None) -> Lowered:
     """Return a lowered module whose plan checks the guards that were collected of open sizes.
+
+    Args:
+        lowered: The module.
+        required: What the model itself requires, branches left out; ``None`` if it has none.
 
     Raises:
         UnsupportedError: A guard has a size that is that of no input.
@@ -207,13 +225,20 @@ def with_guards(lowered: Lowered) -> Lowered:
     plan = lowered.module.plan
     if plan.open is None:
         return lowered
-    known = {source.name for source in plan.open.variables}
+    known = set(plan.open.names)
+    inside = [step.guard for step in all_steps(plan.steps) if isinstance(step, GuardStep)]
+    of_branches = {(guard.left, guard.right) for guard in inside}
+    of_branches -= {(g.left, g.right) for g in (() if required is None else required.guards)}
     guards: list[SizeGuard] = []
     for guard in collected_guards():
-        for size in (guard.left, guard.right):
-            unknown = set[str]() if isinstance(size, int) else size.variables() - known
-            if unknown:
-                raise UnsupportedError(f"{guard.why}: the size {size} is that of no input")
+        if (guard.left, guard.right) in of_branches:
+            continue  # collected again by a pass over a branch, which checks it
+        unknown = guard.variables() - known
+        if any(COMPUTED in name for name in unknown):
+            continue  # nothing depends on what the model computes there
+        if unknown:
+            text = f"nothing says what the size {min(unknown)} is"
+            raise UnsupportedError(f"{guard.why}: {text}")
         guards.append(SizeGuard(guard.left, guard.right, guard.why))
     opened = structs.replace(plan.open, guards=tuple(guards))
     module = dataclasses.replace(lowered.module, plan=structs.replace(plan, open=opened))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.text.parser import NO_PARAMS, SettingReader, parse_module
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.control import CONTROL
 
 from ..host.host import Host
 from ..target.target import CompositeTarget
@@ -32,7 +33,7 @@ def read_module(
         ParseError: The text is wrong; ``where`` has line and column.
     """
     readers = setting_readers(host or Host())
-    return parse_module(text, operators=OPERATORS, params=params, settings=readers)
+    return parse_module(text, operators={**OPERATORS, **CONTROL}, params=params, settings=readers)
 
 
 def setting_readers(host: Host) -> Mapping[str, SettingReader]:

@@ -6,17 +6,25 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
 from intarsia_ir.tir.module import Lowered
+from intarsia_ir.tir.records import Records, read_records
 from intarsia_ir.tir.space import Choice, ScheduleSpace, ScheduleSpaces, Tuned
-from intarsia_runtime.errors import UsageError
+from intarsia_runtime.errors import ModelError, UsageError
 
 from ..host.host import Host
+from ..host.trial import CACHE
 from ..target.target import CompositeTarget
-from .records import RECORDS, Records, read_records, records_path
 from .stages import spaces_of
+
+RECORDS = "INTARSIA_RECORDS"
+"""Environment variable: the file with records, instead of the one in the user's data folder."""
+
+NONE = "none"
+"""Instead of the name of a file: no records."""
 
 
 class _Best(Struct, frozen=True):
@@ -42,6 +50,37 @@ def machines_of(host: Host, target: CompositeTarget, spaces: ScheduleSpaces) -> 
     hardware = host.hardware_of(target)
     names = (hardware.type, spaces.machine) if hardware is not None else (spaces.machine,)
     return tuple(dict.fromkeys(names))
+
+
+def records_path(given: str | os.PathLike[str] | None, env: Mapping[str, str]) -> Path | None:
+    """Return the file with records: as given, from the environment, or the user's; maybe none.
+
+    Raises:
+        UsageError: There is no home folder, and no file is given.
+        ModelError: The environment names something that is no file.
+    """
+    named = os.fspath(given) if given is not None else env.get(RECORDS, "")
+    if named == NONE:
+        return None
+    if named:
+        return Path(named) if given is not None else _from_variable(Path(named))
+    if env.get(CACHE):  # who moves what is remembered moves this too
+        return Path(env[CACHE]) / "records.jsonl"
+    from platformdirs import user_data_path  # builds with a file given do without
+
+    try:
+        return user_data_path("intarsia", appauthor=False) / "records.jsonl"
+    except (OSError, RuntimeError):
+        raise UsageError("there is no home folder for records", hint="--records FILE") from None
+
+
+def _from_variable(path: Path) -> Path:
+    if path.exists() and not (path.is_file() and os.access(path, os.R_OK)):
+        raise ModelError(
+            f"{RECORDS} names '{path}', which is no file that can be read",
+            hint=f"a file that intarsia tune writes, or '{NONE}'",
+        )
+    return path
 
 
 def tuned_for(

@@ -75,7 +75,7 @@ def hint_of(hook: str) -> object:
 
             return Mapping[Intrinsic, Callable[..., object]]
         case "target_function":
-            from intarsia_ir.tir.target_call import Signature as Answer
+            from intarsia_ir.tir.target_call import CodegenSignature as Answer
         case "schedule_spaces":
             from intarsia_ir.tir.space import ScheduleSpaces as Answer
         case "canonicalize_target":
@@ -83,7 +83,7 @@ def hint_of(hook: str) -> object:
         case "known_values":
             from ..target.kind import KnownValues as Answer
         case "performance":
-            from ..target.kind import Performance, RelativePerformance
+            from intarsia_ir.performance import Performance, RelativePerformance
 
             return Performance | RelativePerformance
         case "machine":

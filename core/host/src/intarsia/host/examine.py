@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import Struct, field
 
@@ -14,7 +13,7 @@ from .trial import Trial, try_plugin
 _AT_ONCE = 4
 
 
-class Finding(Struct, frozen=True):
+class PluginFinding(Struct, frozen=True):
     """A plugin and what is the matter with it.
 
     Attributes:
@@ -73,7 +72,7 @@ class Finding(Struct, frozen=True):
         }
 
 
-def examine(plugins: Sequence[Found], seconds: float) -> tuple[Finding, ...]:
+def examine(plugins: Sequence[Found], seconds: float) -> tuple[PluginFinding, ...]:
     """Use each usable plugin in a child process of its own, some at a time.
 
     Args:
@@ -81,15 +80,17 @@ def examine(plugins: Sequence[Found], seconds: float) -> tuple[Finding, ...]:
         seconds: What each child may take.
     """
 
-    def look(plugin: Found) -> Finding:
+    def look(plugin: Found) -> PluginFinding:
         usable = plugin.state in (State.DISCOVERED, State.LOADED) and plugin.hooks is None
         return _finding(plugin, try_plugin(plugin, seconds, probe=True) if usable else Trial())
+
+    from concurrent.futures import ThreadPoolExecutor  # commands that only name findings do without
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return tuple(pool.map(look, plugins))
 
 
-def _finding(plugin: Found, trial: Trial) -> Finding:
+def _finding(plugin: Found, trial: Trial) -> PluginFinding:
     manifest = plugin.manifest
     state, reason, remedy = plugin.state.value, plugin.reason, plugin.remedy
     report = f"report it to {plugin.distribution}, or set INTARSIA_DISABLE_PLUGINS={plugin.name}"
@@ -102,7 +103,7 @@ def _finding(plugin: Found, trial: Trial) -> Finding:
         state, remedy = State.BROKEN.value, report
     elif trial.error:
         state, reason, remedy = State.BROKEN.value, trial.error, trial.remedy or report
-    return Finding(
+    return PluginFinding(
         name=plugin.name,
         distribution=plugin.distribution,
         version=plugin.version,

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import locale
 import os
@@ -14,6 +13,10 @@ import threading
 import warnings
 from collections.abc import Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ctypes
 
 _HANDLERS = (signal.SIGINT, signal.SIGTERM)
 _STDOUT, _STDERR = 1, 2
@@ -50,6 +53,8 @@ def _flush_c() -> None:
 
 @functools.cache
 def _c_library() -> ctypes.CDLL | None:
+    import ctypes  # listing plugins calls none
+
     try:
         library = ctypes.CDLL(None)
         library.fflush  # noqa: B018  looks the function up

@@ -20,18 +20,19 @@ if TYPE_CHECKING:
     import click
 
     from intarsia_ir.graph.expr import Function
+    from intarsia_ir.performance import Performance, RelativePerformance
     from intarsia_ir.regions.region import Region
     from intarsia_ir.regions.support import SupportTable
     from intarsia_ir.tir.func import PrimFunc
     from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
     from intarsia_ir.tir.module import Lowered, TensorModule
     from intarsia_ir.tir.space import ScheduleSpaces, Tuned
-    from intarsia_ir.tir.target_call import Signature
+    from intarsia_ir.tir.target_call import CodegenSignature
     from intarsia_runtime.artifact.machine import Machine
     from intarsia_runtime.artifact.unit import CompiledUnit
 
     from ..target.config_kind import ExecutorKind, RuntimeKind
-    from ..target.kind import KnownValues, Performance, RelativePerformance, TargetKind
+    from ..target.kind import KnownValues, TargetKind
     from ..target.kind_attribute import KindAttributeValue
     from ..target.target import Target
     from .frontend import Frontend
@@ -98,7 +99,7 @@ def machine(target: Target) -> Machine | None:
 
 
 @hookspec
-def target_function(name: str, target: Target) -> Signature | None:
+def target_function(name: str, target: Target) -> CodegenSignature | None:
     """Return the signature of a function that loops may call by the code generator's own name.
 
     They call it with ``call_target_intrinsic``. ``None`` if there is no such function. Asked once a
@@ -141,6 +142,7 @@ def lower(
     alignment: int,
     tuned: Tuned | None,
     name: str,
+    functions: Mapping[str, Function],
 ) -> Lowered | None:
     """Lower a graph function to kernels and the plan that calls them.
 
@@ -156,6 +158,8 @@ def lower(
         tuned: What was measured to be best in the plugin's ``schedule_spaces``; ``None`` if nothing
             was.
         name: Name of the unit.
+        functions: What control flow carries out, by name; empty unless the kind takes
+            ``control_flow``.
     """
 
 

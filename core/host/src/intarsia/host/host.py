@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
     import click
 
+    from intarsia_ir.hardware.tags import Hardware, HardwareTable, HardwareTag
+
     from ..target.config_kind import ConfigKind
-    from ..target.hardware import Hardware, HardwareTable, HardwareTag
     from ..target.kind import Memory, TargetKind
-    from ..target.kinds import Origin
+    from ..target.kind_table import Origin
     from ..target.read import TargetSpec
     from ..target.target import CompositeTarget, Target
-    from .examine import Finding
+    from .examine import PluginFinding
     from .frontend import Frontend
 
 
@@ -145,7 +146,7 @@ class Host:
         """Say which names in ``INTARSIA_PLUGINS`` and ``INTARSIA_DISABLE_PLUGINS`` are nobody's."""
         return self._manager.strange_settings()
 
-    def examine(self, names: Sequence[str] = ()) -> tuple[Finding, ...]:
+    def examine(self, names: Sequence[str] = ()) -> tuple[PluginFinding, ...]:
         """Use plugins in child processes, and say what is wrong; see :mod:`intarsia.host.examine`.
 
         Args:
@@ -241,7 +242,7 @@ class Host:
     def hardware(self) -> HardwareTable:
         """All hardware tags; reads the plugins' files at the first use, imports nothing."""
         if self._hardware is None:
-            from .hardware import load_hardware  # most commands name no hardware
+            from ..target.hardware import load_hardware  # most commands name no hardware
 
             usable = [p for p in self._manager.found if p.state in (State.DISCOVERED, State.LOADED)]
             self._hardware = load_hardware(usable, self._own_hardware)
@@ -286,7 +287,7 @@ class Host:
         They are those of the fallback's kind; a level that the hardware tag describes replaces its
         namesake.
         """
-        from ..target.hardware import merge_memory
+        from intarsia_ir.hardware.tags import merge_memory
 
         hardware = self.hardware_of(target)
         return merge_memory(target.fallback.kind.memory, hardware.memory if hardware else ())
@@ -377,11 +378,11 @@ class Host:
         Raises:
             PluginError: A plugin failed.
         """
-        said = {
+        versions = {
             part.kind.name: self.ask("environment_version", part.kind.name, target=part)
             for part in targets
         }
-        return {kind: str(version) for kind, version in said.items() if version is not None}
+        return {kind: str(version) for kind, version in versions.items() if version is not None}
 
     def call(self, hook: str, /, kind: str, **arguments: object) -> object:
         """Ask the owner of a kind, and only the owner; returns its answer, checked.
@@ -469,6 +470,6 @@ def _read_settings(env: Mapping[str, str]) -> tuple[HardwareTag, ...]:
     skips_trials(env)
     if not env.get("INTARSIA_HARDWARE"):
         return ()
-    from .hardware import own_hardware  # few have files of their own
+    from ..target.hardware import own_hardware  # few have files of their own
 
     return own_hardware(env)

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING
 import importlib_metadata
 from msgspec import Struct
 
-from intarsia_runtime.errors import DuplicateName, PluginError, TargetError, UsageError
+from intarsia_runtime.errors import (
+    DuplicateName,
+    PluginError,
+    TargetError,
+    UsageError,
+    did_you_mean,
+)
 
-from ..target.kinds import unknown_kind
-from ..target.options import did_you_mean
+from ..target.kind_table import unknown_kind
 from .discovery import Found, State, find_plugins, name_key
 from .manifest import ConfigRow, Manifest
 from .registry import Registry
@@ -147,12 +152,12 @@ class PluginManager:
         """Say which names in the two settings are nobody's; ``[]`` if there are none."""
         names = sorted({name for p in self.found for name in (p.name, p.distribution)})
         known = {name_key(name) for name in names}
-        said: list[str] = []
+        notes: list[str] = []
         for setting in (ALLOW, DENY):
             for name in sorted((_listed(self._env, setting) or frozenset()) - known - {""}):
                 hint = did_you_mean(name, names) or "no plugin or distribution is called that"
-                said.append(f"{setting} names '{name[:60]}', which is not installed: {hint}")
-        return said
+                notes.append(f"{setting} names '{name[:60]}', which is not installed: {hint}")
+        return notes
 
     def kind_names(self) -> Collection[str]:
         """Names of the kinds of all usable plugins."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 from intarsia_runtime.errors import PluginError
 
 from ..target.kind import Role
-from ..target.kinds import COMPOSITE
+from ..target.kind_table import COMPOSITE
 
 SCHEMA = 1
 """Version of the file format that this host reads."""

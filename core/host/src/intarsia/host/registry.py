@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from intarsia_runtime.errors import DuplicateName, UsageError
-
-from ..target.options import did_you_mean
+from intarsia_runtime.errors import DuplicateName, UsageError, did_you_mean
 
 T = TypeVar("T")
 

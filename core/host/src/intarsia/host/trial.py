@@ -124,7 +124,7 @@ def _try_plugin(plugin: Found, seconds: float, probe: bool) -> Trial:
     from intarsia_runtime.artifact.abandoned import temporary_folder
 
     with temporary_folder("trial") as folder:
-        answer, said = folder / "answer.json", folder / "stdout"
+        answer, printed = folder / "answer.json", folder / "stdout"
         answer.write_bytes(bytes(_ANSWER_BYTES))  # a full disk is not the plugin's fault
         answer.unlink()
         token = secrets.token_hex(8)
@@ -136,7 +136,7 @@ def _try_plugin(plugin: Found, seconds: float, probe: bool) -> Trial:
             "token": token,
             "probe": probe,
         }
-        with said.open("wb") as stdout:
+        with printed.open("wb") as stdout:
             child = subprocess.Popen(
                 [sys.executable, "-c", _CHILD],
                 stdin=subprocess.PIPE,
@@ -151,7 +151,7 @@ def _try_plugin(plugin: Found, seconds: float, probe: bool) -> Trial:
                 late = True
             finally:
                 _end(child)
-        return _judge(answer, token, said.stat().st_size, seconds if late else None, child)
+        return _judge(answer, token, printed.stat().st_size, seconds if late else None, child)
 
 
 def _end(child: object) -> None:
@@ -238,11 +238,11 @@ def _remembers(record: Path, key: str) -> bool:
 
 def _remember(record: Path, key: str) -> None:
     """Write beside and rename, so that nobody reads half of it; no cache is no error."""
-    beside = record.with_suffix(f".{os.getpid()}")
+    temporary = record.with_suffix(f".{os.getpid()}")
     try:
         record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside.write_bytes(key.encode(errors="surrogateescape"))
-        beside.replace(record)
+        temporary.write_bytes(key.encode(errors="surrogateescape"))
+        temporary.replace(record)
     except OSError:
         with suppress(OSError):
-            beside.unlink()
+            temporary.unlink()

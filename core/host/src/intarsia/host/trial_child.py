@@ -90,7 +90,7 @@ def _probe(hooks: object, plugin: Found, kind: object, probes: dict[str, object]
     import pluggy
 
     from ..target.kind import TargetKind
-    from ..target.kinds import make_target
+    from ..target.kind_table import make_target
     from .probe import Probe
     from .routing import ask, implements
 

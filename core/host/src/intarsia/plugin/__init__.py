@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         KindAttribute,
         KindAttributeValue,
         Match,
+        MatchStep,
         Memory,
         OpPattern,
         Performance,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
         Probe,
         Region,
         RegionProgram,
-        RegionStep,
         RelativePerformance,
         ResourceError,
         Role,
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         unknown_call,
     )
     from .backend import (
+        CodegenSignature,
         ExecutorKind,
         FusedGroup,
         Intrinsic,
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
         Lowered,
         Rule,
         RuntimeKind,
-        Signature,
         TensorModule,
         Tuned,
         call_target_intrinsic,
@@ -91,6 +91,7 @@ __all__ = [
     "ArtifactError",
     "Call",
     "Code",
+    "CodegenSignature",
     "CompiledUnit",
     "CompositeTarget",
     "Constant",
@@ -109,6 +110,7 @@ __all__ = [
     "LoadRequest",
     "Lowered",
     "Match",
+    "MatchStep",
     "Memory",
     "NativeCall",
     "OpPattern",
@@ -117,13 +119,11 @@ __all__ = [
     "Probe",
     "Region",
     "RegionProgram",
-    "RegionStep",
     "RelativePerformance",
     "ResourceError",
     "Role",
     "Rule",
     "RuntimeKind",
-    "Signature",
     "Support",
     "SupportRow",
     "SupportTable",
@@ -160,7 +160,7 @@ if not TYPE_CHECKING:
                 "ANY CONST SHARED_LIBRARY SHARED_LIBRARY_FORMAT ArtifactError Call Code "
                 "CompiledUnit CompositeTarget Constant DType Function IntarsiaError "
                 "KindAttribute KindAttributeValue Match Memory OpPattern Performance "
-                "PluginError Probe Region RegionProgram RegionStep RelativePerformance "
+                "PluginError Probe Region RegionProgram MatchStep RelativePerformance "
                 "ResourceError Role Support SupportRow SupportTable Target TargetError "
                 "TargetKind TensorType ToolchainError UnsupportedError Var Wildcard count_macs "
                 "drop_regions hookimpl keep_calls op option post_order region_matches "
@@ -168,7 +168,7 @@ if not TYPE_CHECKING:
             ),
             "intarsia.plugin.backend": (
                 "ExecutorKind FusedGroup Intrinsic KnownValue KnownValues Lowered Rule "
-                "RuntimeKind Signature TensorModule Tuned call_target_intrinsic"
+                "RuntimeKind CodegenSignature TensorModule Tuned call_target_intrinsic"
             ),
             "intarsia.plugin.frontend": "Frontend",
             "intarsia_runtime.plugin": "DeviceModel LoadRequest NativeCall",

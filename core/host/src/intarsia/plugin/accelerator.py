@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from intarsia_ir.ops.shape import Concatenate, Split, Transpose
     from intarsia_ir.ops.slicing import StridedSlice
     from intarsia_ir.ops.unary import Clip
+    from intarsia_ir.performance import Performance, RelativePerformance
     from intarsia_ir.reduced import ReducedConvolution
     from intarsia_ir.regions.answers import (
         count_macs,
@@ -52,8 +53,16 @@ if TYPE_CHECKING:
         too_few_macs,
         unknown_call,
     )
-    from intarsia_ir.regions.draft import Draft, array_of, label_of, scalar, sizes
-    from intarsia_ir.regions.program import RegionProgram, RegionStep, region_program
+    from intarsia_ir.regions.draft import (
+        Draft,
+        array_of,
+        extents,
+        label_of,
+        scalar,
+        sizes,
+        typical_sizes,
+    )
+    from intarsia_ir.regions.program import MatchStep, RegionProgram, region_program
     from intarsia_ir.regions.region import Region, keep_calls, split_region
     from intarsia_ir.regions.support import (
         Code,
@@ -84,13 +93,15 @@ if TYPE_CHECKING:
         ToolchainError,
         UnsupportedError,
         WorkerLost,
+        did_you_mean,
     )
+    from intarsia_runtime.size import Dim, OpenSizeError, numbers
 
     from ..host.markers import hookimpl
     from ..host.probe import Probe
-    from ..target.kind import Memory, Performance, RelativePerformance, Role, TargetKind
+    from ..target.kind import Memory, Role, TargetKind
     from ..target.kind_attribute import KindAttribute, KindAttributeValue
-    from ..target.options import did_you_mean, option
+    from ..target.options import option
     from ..target.target import CompositeTarget, Target
 
 __all__ = [
@@ -112,6 +123,7 @@ __all__ = [
     "ConvTranspose",
     "DType",
     "DepthToSpace",
+    "Dim",
     "Draft",
     "Expr",
     "Function",
@@ -120,9 +132,11 @@ __all__ = [
     "KindAttributeValue",
     "Limits",
     "Match",
+    "MatchStep",
     "Matmul",
     "Memory",
     "OpPattern",
+    "OpenSizeError",
     "Optional",
     "Pattern",
     "Performance",
@@ -134,7 +148,6 @@ __all__ = [
     "ReducedConvolution",
     "Region",
     "RegionProgram",
-    "RegionStep",
     "RelativePerformance",
     "Resize",
     "ResourceError",
@@ -171,9 +184,11 @@ __all__ = [
     "count_uses",
     "did_you_mean",
     "drop_regions",
+    "extents",
     "hookimpl",
     "keep_calls",
     "label_of",
+    "numbers",
     "numpy_dtype",
     "op",
     "operator_row",
@@ -188,6 +203,7 @@ __all__ = [
     "temporary_folder",
     "tensor_type",
     "too_few_macs",
+    "typical_sizes",
     "unknown_call",
     "widen",
 ]
@@ -198,7 +214,9 @@ if not TYPE_CHECKING:
         {
             "intarsia.host.markers": "hookimpl",
             "intarsia.host.probe": "Probe",
-            "intarsia_ir.regions.draft": "Draft array_of label_of scalar sizes",
+            "intarsia_ir.regions.draft": (
+                "Draft array_of extents label_of scalar sizes typical_sizes"
+            ),
             "intarsia_ir.regions.table": (
                 "AcceleratorTable Limits Row Sentences always operator_row"
             ),
@@ -206,14 +224,14 @@ if not TYPE_CHECKING:
                 "count_macs drop_regions region_matches too_few_macs unknown_call"
             ),
             "intarsia_ir.regions.work": "count_flops count_products",
-            "intarsia_ir.regions.program": "RegionProgram RegionStep region_program",
+            "intarsia_ir.regions.program": "RegionProgram MatchStep region_program",
             "intarsia_ir.regions.region": "Region keep_calls split_region",
             "intarsia_ir.regions.support": (
                 "Code Predicate Support SupportRow SupportTable support_markdown"
             ),
-            "intarsia.target.kind": "Memory Performance RelativePerformance Role TargetKind",
+            "intarsia.target.kind": "Memory Role TargetKind",
             "intarsia.target.kind_attribute": "KindAttribute KindAttributeValue",
-            "intarsia.target.options": "did_you_mean option",
+            "intarsia.target.options": "option",
             "intarsia.target.target": "CompositeTarget Target",
             "intarsia_ir.graph.expr": (
                 "Call Constant Expr Function Tuple TupleGetItem Var constant tensor_type"
@@ -229,13 +247,15 @@ if not TYPE_CHECKING:
             "intarsia_ir.ops.shape": "Concatenate Split Transpose",
             "intarsia_ir.ops.slicing": "StridedSlice",
             "intarsia_ir.ops.unary": "Clip",
+            "intarsia_ir.performance": "Performance RelativePerformance",
             "intarsia_ir.reduced": "ReducedConvolution",
             "intarsia_runtime.artifact.abandoned": "temporary_folder",
             "intarsia_runtime.artifact.unit": "SHARED_LIBRARY SHARED_LIBRARY_FORMAT CompiledUnit",
             "intarsia_runtime.dtype": "DType",
             "intarsia_runtime.errors": (
                 "ArtifactError IntarsiaError PluginError ResourceError TargetError "
-                "ToolchainError UnsupportedError WorkerLost"
+                "ToolchainError UnsupportedError WorkerLost did_you_mean"
             ),
+            "intarsia_runtime.size": "Dim OpenSizeError numbers",
         },
     )

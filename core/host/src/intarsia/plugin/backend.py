@@ -13,10 +13,11 @@ from intarsia_runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from intarsia_ir.graph.expr import Call, Constant, Function, Var
+    from intarsia_ir.performance import Performance, RelativePerformance
     from intarsia_ir.tir.intrinsic import Intrinsic
     from intarsia_ir.tir.module import FusedGroup, Lowered, TensorModule
     from intarsia_ir.tir.space import Tuned
-    from intarsia_ir.tir.target_call import Signature, call_target_intrinsic
+    from intarsia_ir.tir.target_call import CodegenSignature, call_target_intrinsic
     from intarsia_runtime.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, CompiledUnit
     from intarsia_runtime.dtype import DType
     from intarsia_runtime.errors import (
@@ -28,22 +29,15 @@ if TYPE_CHECKING:
         ToolchainError,
         UnsupportedError,
         WorkerLost,
+        did_you_mean,
     )
 
     from ..host.markers import hookimpl
     from ..host.probe import Probe
     from ..target.config_kind import ExecutorKind, Rule, RuntimeKind
-    from ..target.kind import (
-        KnownValue,
-        KnownValues,
-        Memory,
-        Performance,
-        RelativePerformance,
-        Role,
-        TargetKind,
-    )
+    from ..target.kind import KnownValue, KnownValues, Memory, Role, TargetKind
     from ..target.kind_attribute import KindAttribute, KindAttributeValue
-    from ..target.options import did_you_mean, option
+    from ..target.options import option
     from ..target.target import CompositeTarget, Target
 
 __all__ = [
@@ -51,6 +45,7 @@ __all__ = [
     "SHARED_LIBRARY_FORMAT",
     "ArtifactError",
     "Call",
+    "CodegenSignature",
     "CompiledUnit",
     "CompositeTarget",
     "Constant",
@@ -74,7 +69,6 @@ __all__ = [
     "Role",
     "Rule",
     "RuntimeKind",
-    "Signature",
     "Target",
     "TargetError",
     "TargetKind",
@@ -97,22 +91,21 @@ if not TYPE_CHECKING:
             "intarsia.host.markers": "hookimpl",
             "intarsia.host.probe": "Probe",
             "intarsia.target.config_kind": "ExecutorKind Rule RuntimeKind",
-            "intarsia.target.kind": (
-                "KnownValue KnownValues Memory Performance RelativePerformance Role TargetKind"
-            ),
+            "intarsia.target.kind": ("KnownValue KnownValues Memory Role TargetKind"),
             "intarsia.target.kind_attribute": "KindAttribute KindAttributeValue",
-            "intarsia.target.options": "did_you_mean option",
+            "intarsia.target.options": "option",
             "intarsia.target.target": "CompositeTarget Target",
             "intarsia_ir.graph.expr": "Call Constant Function Var",
+            "intarsia_ir.performance": "Performance RelativePerformance",
             "intarsia_ir.tir.intrinsic": "Intrinsic",
             "intarsia_ir.tir.module": "FusedGroup Lowered TensorModule",
             "intarsia_ir.tir.space": "Tuned",
-            "intarsia_ir.tir.target_call": "Signature call_target_intrinsic",
+            "intarsia_ir.tir.target_call": "CodegenSignature call_target_intrinsic",
             "intarsia_runtime.artifact.unit": "SHARED_LIBRARY SHARED_LIBRARY_FORMAT CompiledUnit",
             "intarsia_runtime.dtype": "DType",
             "intarsia_runtime.errors": (
                 "ArtifactError IntarsiaError PluginError ResourceError TargetError "
-                "ToolchainError UnsupportedError WorkerLost"
+                "ToolchainError UnsupportedError WorkerLost did_you_mean"
             ),
         },
     )

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from intarsia_ir.graph.types import TensorType, TupleType
     from intarsia_ir.ops import OPERATORS
     from intarsia_ir.ops.evaluate import evaluate
+    from intarsia_ir.partition.annotate import Annotated, annotate
+    from intarsia_ir.partition.cost import Plan
     from intarsia_ir.regions.support import Code, Support, SupportTable
     from intarsia_runtime.dtype import DType
     from intarsia_runtime.load import load
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
     from ..driver.artifact import Artifact
     from ..driver.build import build
     from ..host.host import Host
-    from ..partition.annotate import Annotated, annotate
-    from ..partition.cost import Plan
 
 __all__ = [
     "OPERATORS",
@@ -77,8 +77,8 @@ if not TYPE_CHECKING:
             "intarsia.driver.artifact": "Artifact",
             "intarsia.driver.build": "build",
             "intarsia.host.host": "Host",
-            "intarsia.partition.annotate": "Annotated annotate",
-            "intarsia.partition.cost": "Plan",
+            "intarsia_ir.partition.annotate": "Annotated annotate",
+            "intarsia_ir.partition.cost": "Plan",
             "intarsia_ir.regions.support": "Code Support SupportTable",
             "intarsia_ir.graph.expr": (
                 "Call Constant Expr Function Var call constant get_item make_tuple"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from intarsia_runtime.errors import TargetError
 
 from .kind import Role
-from .kinds import GIVEN, KindSource, Origin
+from .kind_table import GIVEN, KindSource, Origin
 from .options import OptionRow, Value, option_rows, print_value
 from .strings import complete
 from .target import CompositeTarget, Target

@@ -17,9 +17,8 @@ from pathlib import Path
 import archspec.cpu
 from msgspec import Struct
 
+from intarsia_ir.hardware.tags import HardwareTable, HardwareTag
 from intarsia_runtime.errors import ModelError
-
-from .hardware import HardwareTable, HardwareTag
 
 ROOT = Path("/")
 

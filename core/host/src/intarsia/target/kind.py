@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic
 
 from intarsia_ir.memory import Memory as Memory
-from intarsia_runtime.errors import TargetError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -31,49 +29,6 @@ class Role(Enum):
 
     BACKEND = "backend"  # compiles any graph: fallback or host
     ACCELERATOR = "accelerator"  # takes the part it supports; only in front of a backend
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Performance:
-    """What a device does in a second; for comparing devices, so orders of magnitude are enough.
-
-    Attributes:
-        flops: Arithmetic operations a second that its kernels reach; a multiply-add is two.
-        bandwidth: Bytes a second between its memory and its arithmetic.
-        launch: Seconds that calling a region costs beyond its work; of a backend, a kernel.
-        copy_bandwidth: Bytes a second at which values cross to it and back; ``None`` if it computes
-            in the fallback's memory.
-        copy_latency: Seconds for each value that crosses, whatever its size.
-    """
-
-    flops: float = 2e10
-    bandwidth: float = 1e10
-    launch: float = 1e-6
-    copy_bandwidth: float | None = None
-    copy_latency: float = 0.0
-
-    def __post_init__(self) -> None:
-        speeds = (self.flops, self.bandwidth, 1 if (c := self.copy_bandwidth) is None else c)
-        if not all(0 < speed < inf for speed in speeds):
-            raise TargetError("a Performance needs speeds above 0", where=str(self))
-        if not all(0 <= time < inf for time in (self.launch, self.copy_latency)):
-            raise TargetError("a Performance needs times of 0 or more", where=str(self))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RelativePerformance:
-    """What an accelerator does, in multiples of what the fallback of its target does.
-
-    Attributes:
-        flops: Arithmetic operations a second, in multiples; all else is equal. Values are copied
-            across its border if it is another type of device.
-    """
-
-    flops: float = 2.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.flops < inf:
-            raise TargetError("a RelativePerformance needs a factor above 0", where=str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +76,8 @@ class TargetKind(Generic[OptionsT_co]):
         arches: Accelerators only: instruction sets that its code is for, as Linux names them
             (``aarch64``); empty if it has none of its own.
         open_sizes: Backends only: whether kernels take sizes that only the run knows.
+        control_flow: Backends only: whether plans may branch and loop; else both branches are
+            computed, and loops of the run refused.
         reduced_convolution: Backends only: convolutions that it computes with fewer multiplications
             than they define, unless an option says otherwise.
         channels_last: Accelerators only: whether images are turned from ``(N, C, H, W)`` to
@@ -146,6 +103,7 @@ class TargetKind(Generic[OptionsT_co]):
     arches: tuple[str, ...] = ()
     channels_last: bool = False
     open_sizes: bool = False
+    control_flow: bool = False
     reduced_convolution: ReducedConvolution | None = None
     known_flags: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()

@@ -17,7 +17,6 @@ of strings or integers.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +26,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar, cast, get_args, get_or
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intarsia_runtime.errors import PluginError, TargetError
+from intarsia_runtime.errors import PluginError, TargetError, did_you_mean
 
 T = TypeVar("T")
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | tuple[int, ...]
@@ -352,12 +351,6 @@ def set_options(
         for row in rows
         if values[row.flag] != row.default or row.flag in pinned
     }
-
-
-def did_you_mean(word: str, known: Collection[str], dash: str = "") -> str:
-    """Return ``did you mean 'x'?`` for the nearest known word, or nothing."""
-    near = difflib.get_close_matches(word[:64], list(known), n=2, cutoff=0.55)
-    return f"did you mean {' or '.join(repr(dash + name) for name in near)}?" if near else ""
 
 
 def _joined(values: Sequence[object]) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from intarsia_runtime.errors import TargetError
 
 from .compose import compose
-from .kinds import GIVEN, KindSource, Origin
+from .kind_table import GIVEN, KindSource, Origin
 from .scan import MAX_LENGTH
 from .strings import parse_targets
 from .target import CompositeTarget, Target

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from intarsia_runtime.errors import TargetError
 
 from .compose import compose
-from .kinds import GIVEN, KindSource, Origin
+from .kind_table import GIVEN, KindSource, Origin
 from .parse import parse_target, parse_targets
 from .target import CompositeTarget, Target
 

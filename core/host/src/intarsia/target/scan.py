@@ -46,7 +46,7 @@ class Word(Struct):
         return self.text.startswith("-") and not self.opens_quoted
 
 
-class Segment(Struct):
+class TargetSegment(Struct):
     """The words between two separating commas, and where they start."""
 
     column: int
@@ -57,12 +57,12 @@ class Segment(Struct):
         options = (at for at, word in enumerate(self.words) if word.is_option)
         return next(options, len(self.words))
 
-    def joined(self, count: int) -> Segment:
+    def joined(self, count: int) -> TargetSegment:
         """The segment with its first words as one, as in a name with spaces."""
         first = self.words[0]
         text = " ".join(word.text for word in self.words[:count])
         word = Word(text, first.column, first.quoted, first.opens_quoted)
-        return Segment(self.column, [word, *self.words[count:]])
+        return TargetSegment(self.column, [word, *self.words[count:]])
 
 
 def point(text: str, column: int, error: TargetError) -> NoReturn:
@@ -79,7 +79,7 @@ def point(text: str, column: int, error: TargetError) -> NoReturn:
     ) from error.__cause__
 
 
-def scan(text: str, known: Collection[str]) -> list[Segment]:
+def scan(text: str, known: Collection[str]) -> list[TargetSegment]:
     """Split a target string into segments of words.
 
     Args:
@@ -92,7 +92,7 @@ def scan(text: str, known: Collection[str]) -> list[Segment]:
     """
     if len(text) > MAX_LENGTH:
         raise TargetError(f"the target has {len(text)} characters; at most {MAX_LENGTH} are read")
-    segments = [Segment(0)]
+    segments = [TargetSegment(0)]
     word: Word | None = None
     at = 0
     while at < len(text):
@@ -101,7 +101,7 @@ def scan(text: str, known: Collection[str]) -> list[Segment]:
             word = None
         elif ch == "," and _separates(text, at, segments[-1], word, known):
             word = None
-            segments.append(Segment(at + 1))
+            segments.append(TargetSegment(at + 1))
         else:
             if word is None:
                 word = Word("", at, opens_quoted=ch in "'\"")
@@ -135,7 +135,7 @@ def _append_plain(text: str, at: int, word: Word) -> int:
 
 
 def _separates(
-    text: str, at: int, segment: Segment, word: Word | None, known: Collection[str]
+    text: str, at: int, segment: TargetSegment, word: Word | None, known: Collection[str]
 ) -> bool:
     """Whether the comma at ``at`` ends a target."""
     following = _NEXT_WORD.match(text, at + 1)
@@ -146,7 +146,7 @@ def _separates(
     return not _in_value(segment, word)
 
 
-def _in_value(segment: Segment, word: Word) -> bool:
+def _in_value(segment: TargetSegment, word: Word) -> bool:
     """Whether the word is, or ends with, the value of an option."""
     if word.is_option:
         return "=" in word.text

@@ -23,11 +23,11 @@ from msgspec import Struct, field
 from intarsia_runtime.errors import TargetError
 
 from .kind import Role, TargetKind
-from .kinds import GIVEN, KindSource, Origin, find_target_row, hardware_name, make_target
+from .kind_table import GIVEN, KindSource, Origin, find_target_row, hardware_name, make_target
 from .options import Value, check_value
-from .scan import Segment, Word, point, scan
+from .scan import TargetSegment, Word, point, scan
 from .target import Target
-from .universal import HARDWARE, Device, Tag, target_rows
+from .universal import HARDWARE, HardwareDevice, Tag, target_rows
 from .words import read_options
 
 
@@ -38,7 +38,7 @@ def parse_targets(text: str, kinds: KindSource, origin: Origin = GIVEN) -> list[
         TargetError: The string is wrong; the message points at the column.
     """
     found: list[Target] = []
-    for draft in _Reader(text, kinds, origin.name, ()).drafts():
+    for draft in _StringReader(text, kinds, origin.name, ()).drafts():
         try:
             found.append(complete(draft.kind, draft.values, kinds, origin, draft.origins))
         except TargetError as error:
@@ -95,7 +95,7 @@ def complete(
     device = None
     if name:
         tag = _tag_of(name, kinds)
-        device = Device(tag, _implied_options(tag, kind, kinds))
+        device = HardwareDevice(tag, _implied_options(tag, kind, kinds))
     return make_target(kind, values, origin, origins, device=device, kinds=kinds)
 
 
@@ -117,7 +117,7 @@ def _implied_options(tag: Tag, kind: TargetKind, kinds: KindSource) -> dict[str,
     """
     for text in _split(tag.target, kinds):
         if text.words[0].text == kind.name:
-            reader = _Reader(tag.target, kinds, f"tag {tag.name}", (tag.name,))
+            reader = _StringReader(tag.target, kinds, f"tag {tag.name}", (tag.name,))
             return reader.target(text).values
     return {}
 
@@ -133,7 +133,7 @@ def parse_tag(
     tag = kinds.tag(name)
     if tag is None:
         raise TargetError(f"no hardware is called '{name[:60]}'")
-    drafts = _Reader(tag.target, kinds, f"tag {tag.name}", (tag.name,)).drafts()
+    drafts = _StringReader(tag.target, kinds, f"tag {tag.name}", (tag.name,)).drafts()
     _name_hardware(drafts, tag)
     for flag, value in options.items():
         chosen = _owner(_by_role(drafts), flag)
@@ -144,7 +144,7 @@ def parse_tag(
     return [complete(draft.kind, draft.values, kinds, origin, draft.origins) for draft in drafts]
 
 
-class _Reader:
+class _StringReader:
     """Reads one target string."""
 
     def __init__(self, text: str, kinds: KindSource, origin: str, inside: tuple[str, ...]) -> None:
@@ -171,7 +171,7 @@ class _Reader:
             raise error
         point(self._text, word.column, error)
 
-    def _segment(self, segment: Segment, *, last: bool) -> list[_Draft]:
+    def _segment(self, segment: TargetSegment, *, last: bool) -> list[_Draft]:
         first = segment.words[0]
         if first.is_option:
             raise TargetError("a target starts with its kind", hint="e.g. KIND -option=value")
@@ -189,7 +189,7 @@ class _Reader:
                 return self._tag(joined, tag, last)
         return [self.target(segment)]
 
-    def target(self, segment: Segment) -> _Draft:
+    def target(self, segment: TargetSegment) -> _Draft:
         """The target of a kind."""
         kind = self._kind(segment.words[0].text)
         values, columns = self._options(kind, segment.words[1:])
@@ -220,26 +220,28 @@ class _Reader:
         values = read_options(self._text, owner, rows, words, find_target_row, columns)
         return values, columns
 
-    def _alias(self, segment: Segment, *, last: bool) -> list[_Draft]:
+    def _alias(self, segment: TargetSegment, *, last: bool) -> list[_Draft]:
         name = segment.words[0].text
         inner = _front(self._implied(segment, self._aliases[name], f"alias {name}"), last)
         self._set_options(inner, segment)
         return inner
 
-    def _tag(self, segment: Segment, tag: Tag, last: bool) -> list[_Draft]:
+    def _tag(self, segment: TargetSegment, tag: Tag, last: bool) -> list[_Draft]:
         inner = self._implied(segment, tag.target, f"tag {tag.name}", tag.name)
         _name_hardware(inner, tag)
         inner = _front(inner, last)
         self._set_options(_by_role(inner), segment)
         return inner
 
-    def _part_of_tag(self, segment: Segment, *, last: bool) -> list[_Draft]:
+    def _part_of_tag(self, segment: TargetSegment, *, last: bool) -> list[_Draft]:
         """``kind/device``: what the device's tag implies, from the kind on."""
         kind, _, name = segment.words[0].text.partition("/")
         tag = _tag_of(name, self._kinds)
         parts = _split(tag.target, self._kinds)
         names = [part.words[0].text for part in parts]
-        reader = _Reader(tag.target, self._kinds, f"tag {tag.name}", (*self._inside, tag.name))
+        reader = _StringReader(
+            tag.target, self._kinds, f"tag {tag.name}", (*self._inside, tag.name)
+        )
         inner = (
             [reader.target(part) for part in parts[names.index(kind) :]] if kind in names else []
         )
@@ -252,7 +254,7 @@ class _Reader:
         self._set_options(inner, segment)
         return inner
 
-    def _set_options(self, drafts: Sequence[_Draft], segment: Segment) -> None:
+    def _set_options(self, drafts: Sequence[_Draft], segment: TargetSegment) -> None:
         """Give each option behind an alias or a tag to the first target that has it."""
         for words in _groups(segment.words[1:]):
             flag = words[0].text.lstrip("-").partition("=")[0]
@@ -265,21 +267,21 @@ class _Reader:
             chosen.origins.update(dict.fromkeys(values, self._origin))
 
     def _implied(
-        self, segment: Segment, meaning: str, origin: str, canonical: str = ""
+        self, segment: TargetSegment, meaning: str, origin: str, canonical: str = ""
     ) -> list[_Draft]:
         """The targets that an alias or a tag stands for."""
         name = canonical or segment.words[0].text
         if name in self._inside:
             loop = " -> ".join((*self._inside, name))
             raise TargetError(f"alias '{name}' stands for itself: {loop}")
-        inner = _Reader(meaning, self._kinds, origin, (*self._inside, name)).drafts()
+        inner = _StringReader(meaning, self._kinds, origin, (*self._inside, name)).drafts()
         for draft in inner:
             draft.column = segment.words[0].column
             draft.columns.clear()
         return inner
 
 
-def _split(text: str, kinds: KindSource) -> list[Segment]:
+def _split(text: str, kinds: KindSource) -> list[TargetSegment]:
     return list(scan(text, {*kinds.names(), *kinds.alias_table()}))
 
 

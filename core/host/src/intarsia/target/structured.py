@@ -7,12 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, cast
 
-from intarsia_runtime.errors import TargetError
+from intarsia_runtime.errors import TargetError, did_you_mean
 
 from .compose import compose
 from .kind import Role
-from .kinds import COMPOSITE, GIVEN, KindSource, Origin, find_target_row
-from .options import RESERVED, Value, check_value, did_you_mean
+from .kind_table import COMPOSITE, GIVEN, KindSource, Origin, find_target_row
+from .options import RESERVED, Value, check_value
 from .profile import target_of_profile
 from .scan import MAX_LENGTH
 from .strings import complete, parse_tag, parse_targets

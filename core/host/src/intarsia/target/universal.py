@@ -55,7 +55,7 @@ class Tag(Struct, frozen=True):
     keys: tuple[str, ...] = ()
 
 
-class Device(Struct, frozen=True):
+class HardwareDevice(Struct, frozen=True):
     """The hardware of one target.
 
     Attributes:

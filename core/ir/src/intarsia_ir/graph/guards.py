@@ -8,19 +8,26 @@ needs one refuses.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from msgspec import Struct
 
-from intarsia_runtime.size import Dim, Size
+from intarsia_runtime.size import Dim, Size, SizeOp, minimum
 
 _COLLECTOR: ContextVar[dict[Guard, None] | None] = ContextVar("guards", default=None)
 
 
+COMPUTED = "#"
+"""In the name of each size variable that a call of an imported model defines."""
+
+
 class Guard(Struct, frozen=True):
-    """Two sizes that must be equal, and the sentence that says why."""
+    """Two sizes that must be equal, and the sentence that says why.
+
+    ``a <= b`` is ``min(a, b) == a``.
+    """
 
     left: Size
     right: Size
@@ -57,6 +64,43 @@ def collecting_guards(known: Iterable[Guard] = ()) -> Generator[dict[Guard, None
         _COLLECTOR.reset(token)
 
 
+class BranchGuards(Struct):
+    """What must hold of sizes for a part of a model that may not be carried out.
+
+    Attributes:
+        guards: The sizes that must be equal, and need not be for the rest; there at the end.
+    """
+
+    guards: tuple[Guard, ...] = ()
+
+
+@contextmanager
+def guards_apart() -> Generator[BranchGuards]:
+    """Collect what a part of a model requires of sizes apart from the rest.
+
+    Nothing is collected if nobody collects.
+    """
+    known, found = _COLLECTOR.get(), BranchGuards()
+    if known is None:
+        yield found
+        return
+    pairs = {(guard.left, guard.right): guard for guard in known}
+    own = dict(known)
+    token = _COLLECTOR.set(own)
+    try:
+        yield found
+    finally:
+        _COLLECTOR.reset(token)
+    own = {guard: None for guard in own if guard not in known}
+    found.guards = tuple(g for g in own if pairs.setdefault((g.left, g.right), g) is g)
+
+
+def require_all(guards: Iterable[Guard]) -> None:
+    """Require sizes to be equal that were collected apart."""
+    for guard in guards:
+        require_equal(guard.left, guard.right, guard.why)
+
+
 def is_collecting() -> bool:
     """Whether a model is built with open sizes, so that somebody collects guards."""
     return _COLLECTOR.get() is not None
@@ -80,3 +124,59 @@ def require_equal(left: Size, right: Size, why: str) -> bool:
         return False
     collector[Guard(left, right, why)] = None
     return True
+
+
+def require_at_most(low: Size, high: Size, why: str) -> bool:
+    """Require a size not to exceed another when a model runs.
+
+    Returns:
+        Whether that can hold: of two numbers it does. Of others the guard is collected, if
+        somebody collects; what is typed for later, when its sizes are numbers, may be anything.
+    """
+    if isinstance(low, int) and isinstance(high, int):
+        return low <= high
+    smaller = minimum(low, high)
+    if smaller != low and not _is_part_of_minimum(high, low):
+        require_equal(smaller, low, why)
+    return True
+
+
+def is_required_natural(size: Size) -> bool:
+    """Whether a guard that was collected by now says that a size is not negative."""
+    if isinstance(size, int):
+        return size >= 0
+    collector = _COLLECTOR.get() or {}
+    return any(
+        isinstance(guard.right, int) and guard.right >= 0 and _is_part_of_minimum(size, guard.left)
+        for guard in collector
+    )
+
+
+def take_fixed_sizes(known: Collection[Guard]) -> dict[Dim, int]:
+    """Return the size variables of inputs that the guards after ``known`` say are numbers.
+
+    If there are such, all guards after ``known`` are taken out: whoever asks types the model again,
+    with the numbers in the place of the variables. Of two numbers for one variable the first is
+    returned.
+    """
+    collector = _COLLECTOR.get() or {}
+    fixed: dict[Dim, int] = {}
+    later = [guard for guard in collector if guard not in known]
+    for guard in later:
+        sides = (guard.left, guard.right)
+        for size, number in (sides, sides[::-1]):
+            is_variable = isinstance(size, Dim) and size.is_variable and COMPUTED not in size.name
+            if isinstance(size, Dim) and is_variable and isinstance(number, int):
+                fixed.setdefault(size, number)
+    for guard in later if fixed else ():
+        del collector[guard]
+    return fixed
+
+
+def _is_part_of_minimum(part: Size, size: Size) -> bool:
+    """Whether a size is ``min(part, ...)``, which never exceeds the part."""
+    match size:
+        case Dim(terms=((((SizeOp(op="min", a=a, b=b),), 1)),)):
+            return part in (a, b)
+        case _:
+            return False

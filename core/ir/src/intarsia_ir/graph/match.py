@@ -40,7 +40,7 @@ def match_pattern(pattern: Pattern, root: Call, uses: Mapping[Expr, int]) -> Mat
         state = states.pop()
         if state.todo is None:
             if _is_closed(state, root, uses):
-                return _finish(state, root)
+                return _completed(state, root)
             continue
         states.extend(_steps(state, state.todo))
     return None
@@ -143,7 +143,7 @@ def _is_closed(state: _State, root: Call, uses: Mapping[Expr, int]) -> bool:
     return all(count == uses.get(call, 0) for call, count in seen.items() if call is not root)
 
 
-def _finish(state: _State, root: Call) -> Match:
+def _completed(state: _State, root: Call) -> Match:
     inside = {call for _, call in state.calls}
     calls = _operands_first(root, inside)
     inputs = dict.fromkeys(arg for call in calls for arg in call.args if arg not in inside)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from msgspec import NODEFAULT, Struct
 
 from intarsia_runtime.guarded import LateOwner
-from intarsia_runtime.size import Dim
+from intarsia_runtime.size import Dim, value_of
+
+from .types import TensorType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +34,8 @@ class OpKind(Enum):
 class OpAttrs(Struct, frozen=True, kw_only=True):
     """Base of every operator's attributes: frozen, and given by keyword.
 
-    Values are ``bool, int, float, str, DType`` or (nested) tuples of these, which print and parse.
+    Values are ``bool, int, float, str, DType, TensorType`` or (nested) tuples of these, which print
+    and parse.
     A :class:`~intarsia_runtime.size.Dim` may stand for an ``int`` that only the run knows.
     """
 
@@ -51,6 +54,8 @@ def closed_attrs(attrs: OpAttrs, values: Mapping[str, int]) -> OpAttrs:
 def _closed(value: object, values: Mapping[str, int]) -> object:
     if isinstance(value, Dim):
         return value.evaluate(values)
+    if isinstance(value, TensorType):
+        return value.with_shape([value_of(size, values) for size in value.shape])
     if not isinstance(value, tuple):
         return value
     return tuple([_closed(item, values) for item in cast("tuple[object, ...]", value)])
@@ -81,7 +86,8 @@ class Op:
     * ``products(attrs, result, *types) -> int`` counts the multiplications of an anchor whose types
       are static tensors; what it costs is judged by it.
 
-    Facts that are one word are attributes: ``broadcasts``, ``commutative``, ``fixed_sizes``. What
+    Facts that are one word are attributes: ``broadcasts``, ``commutative``, ``fixed_sizes``,
+    ``defines_size``. What
     else is known of an operator (derivative, axis of a batch, form on integers, simplifications)
     is registered by its class, see :mod:`intarsia_ir.ops`.
 
@@ -90,6 +96,7 @@ class Op:
         commutative: Whether two operands may change places.
         fixed_sizes: Which sizes of its operands its type rule takes as numbers only, and why;
             empty if every size may be symbolic.
+        defines_size: Whether its attribute ``size`` is a size variable that a call of it defines.
     """
 
     name: ClassVar[str] = ""
@@ -97,6 +104,7 @@ class Op:
     broadcasts: ClassVar[bool] = False
     commutative: ClassVar[bool] = False
     fixed_sizes: ClassVar[str] = ""
+    defines_size: ClassVar[bool] = False
     Attrs: ClassVar[type[OpAttrs]] = OpAttrs
     type_rule: ClassVar[Callable[..., Type]]
     reference: ClassVar[Callable[..., Any]]

@@ -7,7 +7,7 @@ from .expr import Expr, If, Let
 from .walk import children, post_order
 
 
-class Scope:
+class ExprScope:
     """The function's body, one branch of an ``If``, or the body of a ``Let``.
 
     Attributes:
@@ -20,23 +20,23 @@ class Scope:
     __slots__ = ("_jump", "depth", "owner", "parent", "slot")
 
     def __init__(
-        self, parent: Scope | None = None, owner: Expr | None = None, slot: str = ""
+        self, parent: ExprScope | None = None, owner: Expr | None = None, slot: str = ""
     ) -> None:
         self.parent = parent
         self.owner = owner
         self.slot = slot
         self.depth = 0
-        self._jump: Scope = self
+        self._jump: ExprScope = self
         if parent is not None:
             self.depth = parent.depth + 1
             far = parent._jump
             even = parent.depth - far.depth == far.depth - far._jump.depth
             self._jump = far._jump if even else parent
 
-    def common(self, other: Scope) -> Scope:
+    def common(self, other: ExprScope) -> ExprScope:
         """Return the innermost scope that holds both, in logarithmic time."""
-        a: Scope = self
-        b: Scope = other
+        a: ExprScope = self
+        b: ExprScope = other
         while a.depth != b.depth:
             if a.depth < b.depth:
                 a, b = b, a
@@ -48,21 +48,21 @@ class Scope:
                 a, b = a._outer(), b._outer()
         return a
 
-    def _outer(self) -> Scope:
+    def _outer(self) -> ExprScope:
         return self if self.parent is None else self.parent
 
 
-def scopes(body: Expr) -> dict[Expr, Scope]:
+def scopes(body: Expr) -> dict[Expr, ExprScope]:
     """Return the innermost scope of each node below ``body`` that holds all its users."""
     order = list(post_order(body))
-    found: dict[Expr, Scope] = {body: Scope()}
+    found: dict[Expr, ExprScope] = {body: ExprScope()}
     for node in reversed(order):
         here = found[node]
-        inner: dict[int, Scope] = {}
+        inner: dict[int, ExprScope] = {}
         if isinstance(node, If):
-            inner = {1: Scope(here, node, "then"), 2: Scope(here, node, "else")}
+            inner = {1: ExprScope(here, node, "then"), 2: ExprScope(here, node, "else")}
         elif isinstance(node, Let):
-            inside = Scope(here, node, "body")
+            inside = ExprScope(here, node, "body")
             inner = {0: inside, 2: inside}
         for slot, child in enumerate(children(node)):
             scope = inner.get(slot, here)

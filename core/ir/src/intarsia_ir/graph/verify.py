@@ -9,6 +9,7 @@ from intarsia_runtime.artifact.deferred import DeferredArray
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import IntarsiaError, VerifyError
 
+from .control import called_by, control_of, same_types
 from .expr import (
     Call,
     CallFunction,
@@ -20,9 +21,11 @@ from .expr import (
     Tuple,
     TupleGetItem,
     Var,
+    tensor_type,
 )
 from .module import IRModule
-from .scopes import Scope, scopes
+from .scopes import ExprScope, scopes
+from .size_scopes import verify_size_scopes
 from .types import TensorType, TupleType, Type
 from .walk import post_order
 
@@ -31,8 +34,9 @@ def verify(module: IRModule) -> None:
     """Check every function of a module, in time linear in its size.
 
     Types agree with the type rules; every variable is a parameter or bound by one :class:`Let`
-    whose body holds all its uses; called functions exist, fit their arguments and do not call each
-    other in a circle; names of parameters and outputs are unique.
+    whose body holds all its uses; a size variable that a call defines is used behind that call;
+    called functions exist, fit their arguments and do not call each other in a circle; names of
+    parameters and outputs are unique.
 
     Raises:
         VerifyError: A rule is broken; the message names the function and the node.
@@ -56,6 +60,7 @@ def _verify_function(module: IRModule, function: Function) -> None:
     for node in post_order(function.body):
         _verify_node(module, node)
     _verify_variables(function)
+    verify_size_scopes(function)
 
 
 def _verify_names(what: str, names: Sequence[str]) -> None:
@@ -71,6 +76,7 @@ def _verify_node(module: IRModule, node: Expr) -> None:
     match node:
         case Call():
             _expect(_type_of_call(node), node)
+            _verify_control(module, node)
         case CallFunction():
             _verify_function_call(module, node)
         case Constant(content=data):
@@ -114,6 +120,33 @@ def _type_of_call(node: Call) -> Type:
         raise VerifyError(
             f"'{node.name}' does not accept its operands: {error.message}", where=str(node.span)
         ) from error
+
+
+def _verify_control(module: IRModule, node: Call) -> None:
+    """Check that the functions of a call of control flow fit it."""
+    op = control_of(node)
+    if op is None:
+        return
+    types = [tensor_type(arg) for arg in node.args]
+    for name in op.functions(node.attrs):
+        if name not in module.functions:
+            raise VerifyError(f"the module has no function '@{name}'", where=str(node.span))
+        function = module.functions[name]
+        params = [tensor_type(param) for param in function.params]
+        results = [tensor_type(value) for value in function.outputs]
+        given = op.params(node.attrs, types, name)
+        wanted = op.results(node.attrs)
+        if not same_types(given, params, op.inner(node.attrs)):
+            raise _misfit(f"'@{name}' takes", params, f"'{node.name}' gives", given, node)
+        if not same_types(results, wanted, op.defined(node.attrs)):
+            raise _misfit(f"'@{name}' gives", results, f"'{node.name}' takes", wanted, node)
+
+
+def _misfit(
+    whose: str, own: Sequence[Type], others: str, wanted: Sequence[Type], node: Expr
+) -> VerifyError:
+    mine, other = (", ".join(map(str, side)) for side in (own, wanted))
+    return VerifyError(f"{whose} ({mine}), {others} ({other})", where=str(node.span))
 
 
 def _verify_function_call(module: IRModule, node: CallFunction) -> None:
@@ -168,7 +201,7 @@ def _verify_variables(function: Function) -> None:
             _verify_scope(found[var], var, binder)
 
 
-def _verify_scope(scope: Scope, var: Var, binder: Let) -> None:
+def _verify_scope(scope: ExprScope, var: Var, binder: Let) -> None:
     """All users of ``var`` are in scopes inside the body of its binder."""
     if scope.owner is not binder:
         raise VerifyError(
@@ -179,11 +212,7 @@ def _verify_scope(scope: Scope, var: Var, binder: Let) -> None:
 def _verify_calls_end(module: IRModule) -> None:
     """Check that functions do not call each other in a circle."""
     callees = {
-        name: [
-            node.function.name
-            for node in post_order(function.body)
-            if isinstance(node, CallFunction)
-        ]
+        name: [callee for node in post_order(function.body) for callee in called_by(node)]
         for name, function in module.functions.items()
     }
     done: set[str] = set()

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TypeAlias, assert_never
+from typing import TypeAlias, assert_never, cast
+
+from msgspec import structs
+
+from intarsia_runtime.size import Dim
 
 from ..budget import budget
 from .expr import (
@@ -23,6 +27,7 @@ from .expr import (
     get_item,
     make_tuple,
 )
+from .types import TensorType, TupleType
 
 RewriteRule: TypeAlias = Callable[[Expr], Expr | None]
 
@@ -67,6 +72,29 @@ def calls(function: Function) -> Iterator[Call]:
     for node in post_order(function.body):
         if isinstance(node, Call):
             yield node
+
+
+def size_variables(function: Function) -> tuple[str, ...]:
+    """Return the names of the size variables in a function's types and attributes, in order."""
+    names: set[str] = set()
+    for node in (*function.params, *post_order(function.body)):
+        values: list[object] = [node.type]
+        if isinstance(node, Call):
+            values += structs.asdict(node.attrs).values()
+        while values:
+            value = values.pop()
+            match value:
+                case Dim():
+                    names |= value.variables()
+                case TensorType(shape=shape):
+                    values += shape
+                case TupleType(fields=fields):
+                    values += fields
+                case tuple():
+                    values += cast("tuple[object, ...]", value)
+                case _:
+                    pass
+    return tuple(sorted(names))
 
 
 def count_uses(roots: Iterable[Expr]) -> dict[Expr, int]:

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ..graph.op import Op, collect_operators
-from . import (
+from ..ops import (
     activation,
     activation_formulas,
     activation_rules,
@@ -29,6 +29,7 @@ from . import (
     binary_rules,
     compare,
     compare_rules,
+    counted,
     cumulative,
     generate,
     indexing,
@@ -48,10 +49,10 @@ from . import (
     recurrent,
     reduce,
     reduce_rules,
-    regions,
     resample,
     resize,
     resize_rules,
+    run_sizes,
     sampling,
     scatter,
     selection,
@@ -65,12 +66,15 @@ from . import (
     trees,
     unary,
     unary_rules,
+    unique,
 )
+from ..ops import image_regions as regions
 
 _FAMILIES = (
     activation,
     binary,
     compare,
+    counted,
     cumulative,
     generate,
     indexing,
@@ -87,6 +91,7 @@ _FAMILIES = (
     regions,
     resample,
     resize,
+    run_sizes,
     sampling,
     scatter,
     selection,
@@ -96,6 +101,7 @@ _FAMILIES = (
     suppression,
     trees,
     unary,
+    unique,
 )
 
 _RULES = (

@@ -25,7 +25,7 @@ from .type_rules import broadcasts_to, check_dtype, is_float, is_number, operand
 from .unary import NumberOp, UnaryOp
 
 if TYPE_CHECKING:
-    from .terms import Contributions, Step
+    from .terms import Contributions, DerivativeStep
 
 
 class ActivationOp(Op):
@@ -355,7 +355,7 @@ class Shrink(ActivationOp):
 
 
 @derivative(Shrink)
-def _shrink_derivative(step: Step, attrs: Shrink.Attrs) -> Contributions:
+def _shrink_derivative(step: DerivativeStep, attrs: Shrink.Attrs) -> Contributions:
     """1 beyond the threshold on both sides, else 0."""
     (x,) = step.args
     above = step.adjoint.where(x.above(attrs.threshold), 0.0)
@@ -391,4 +391,4 @@ class Prelu(Op):
     @staticmethod
     def compute(attrs: OpAttrs, x: Tensor, slope: Tensor) -> Tensor:
         """Scale the negative elements."""
-        return map_elements(_prelu_element, x, slope, name="nn_prelu")
+        return map_elements(_prelu_element, x, slope, name="nn_prelu", shape=x.shape)

@@ -12,12 +12,12 @@ from .derivative import derivative
 from .integer_forms import INTEGER_FORMS, IntegerForm, clipped, real
 from .rewriting import SIMPLIFICATIONS, simplification
 from .stored import stored
-from .terms import Contributions, Step, Term
+from .terms import Contributions, DerivativeStep, Term
 from .unary import Clip
 from .unary_rules import drop_repeated
 
 
-def _times(step: Step, slope: Term) -> Contributions:
+def _times(step: DerivativeStep, slope: Term) -> Contributions:
     return [step.adjoint * slope]
 
 
@@ -27,7 +27,7 @@ def _shrunk(x: Term) -> Term:
 
 
 @derivative(activation.Celu)
-def _celu_derivative(step: Step, attrs: activation.Celu.Attrs) -> Contributions:
+def _celu_derivative(step: DerivativeStep, attrs: activation.Celu.Attrs) -> Contributions:
     """1, and ``exp(x / alpha)`` below 0."""
     (x,) = step.args
     bent = (x.apply(binary.Minimum, 0.0) / attrs.alpha).apply(unary.Exp)
@@ -35,14 +35,14 @@ def _celu_derivative(step: Step, attrs: activation.Celu.Attrs) -> Contributions:
 
 
 @derivative(activation.Elu)
-def _elu_derivative(step: Step, attrs: activation.Elu.Attrs) -> Contributions:
+def _elu_derivative(step: DerivativeStep, attrs: activation.Elu.Attrs) -> Contributions:
     """1, and ``alpha * exp(x)`` below 0."""
     (x,) = step.args
     return _times(step, (_shrunk(x) * attrs.alpha).where(x.below(0.0), 1.0))
 
 
 @derivative(activation.Selu)
-def _selu_derivative(step: Step, attrs: activation.Selu.Attrs) -> Contributions:
+def _selu_derivative(step: DerivativeStep, attrs: activation.Selu.Attrs) -> Contributions:
     """``gamma``, and ``gamma * alpha * exp(x)`` up to 0."""
     (x,) = step.args
     scaled = _shrunk(x) * (attrs.gamma * attrs.alpha)
@@ -50,7 +50,7 @@ def _selu_derivative(step: Step, attrs: activation.Selu.Attrs) -> Contributions:
 
 
 @derivative(activation.Gelu)
-def _gelu_derivative(step: Step, attrs: activation.Gelu.Attrs) -> Contributions:
+def _gelu_derivative(step: DerivativeStep, attrs: activation.Gelu.Attrs) -> Contributions:
     """The distribution at x, plus x times its density; or the same of the approximation."""
     (x,) = step.args
     if attrs.approximate:
@@ -65,7 +65,9 @@ def _gelu_derivative(step: Step, attrs: activation.Gelu.Attrs) -> Contributions:
 
 
 @derivative(activation.HardSigmoid)
-def _hard_sigmoid_derivative(step: Step, attrs: activation.HardSigmoid.Attrs) -> Contributions:
+def _hard_sigmoid_derivative(
+    step: DerivativeStep, attrs: activation.HardSigmoid.Attrs
+) -> Contributions:
     """``alpha`` between the limits, else 0."""
     (x,) = step.args
     line = x * attrs.alpha + attrs.beta
@@ -73,7 +75,7 @@ def _hard_sigmoid_derivative(step: Step, attrs: activation.HardSigmoid.Attrs) ->
 
 
 @derivative(activation.HardSwish)
-def _hard_swish_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _hard_swish_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """0 up to -3, 1 from 3 on, ``x / 3 + 0.5`` between."""
     (x,) = step.args
     line = x * (1 / 3) + 0.5
@@ -82,14 +84,16 @@ def _hard_swish_derivative(step: Step, attrs: OpAttrs) -> Contributions:
 
 
 @derivative(activation.LeakyRelu)
-def _leaky_relu_derivative(step: Step, attrs: activation.LeakyRelu.Attrs) -> Contributions:
+def _leaky_relu_derivative(
+    step: DerivativeStep, attrs: activation.LeakyRelu.Attrs
+) -> Contributions:
     """1, and ``alpha`` below 0."""
     (x,) = step.args
     return _times(step, x.number(attrs.alpha).where(x.below(0.0), 1.0))
 
 
 @derivative(activation.Mish)
-def _mish_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _mish_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """``t + x * (1 - t**2) * sigmoid(x)`` with ``t = tanh(softplus(x))``."""
     (x,) = step.args
     t = x.apply(activation.Softplus).apply(unary.Tanh)
@@ -97,14 +101,14 @@ def _mish_derivative(step: Step, attrs: OpAttrs) -> Contributions:
 
 
 @derivative(activation.Relu)
-def _relu_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _relu_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """1 above 0, else 0."""
     (x,) = step.args
     return [step.adjoint.where(x.above(0.0), 0.0)]
 
 
 @derivative(activation.Silu)
-def _silu_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _silu_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """``s + y * (1 - s)`` with ``s = sigmoid(x)``."""
     (x,) = step.args
     s = x.apply(unary.Sigmoid)
@@ -112,14 +116,14 @@ def _silu_derivative(step: Step, attrs: OpAttrs) -> Contributions:
 
 
 @derivative(activation.Softplus)
-def _softplus_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _softplus_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """The logistic function."""
     (x,) = step.args
     return _times(step, x.apply(unary.Sigmoid))
 
 
 @derivative(activation.Softsign)
-def _softsign_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _softsign_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """``1 / (1 + abs(x))**2``."""
     (x,) = step.args
     size = x.apply(unary.Abs) + 1.0
@@ -128,7 +132,7 @@ def _softsign_derivative(step: Step, attrs: OpAttrs) -> Contributions:
 
 @derivative(activation.ThresholdedRelu)
 def _thresholded_relu_derivative(
-    step: Step, attrs: activation.ThresholdedRelu.Attrs
+    step: DerivativeStep, attrs: activation.ThresholdedRelu.Attrs
 ) -> Contributions:
     """1 above the threshold, else 0."""
     (x,) = step.args
@@ -136,7 +140,7 @@ def _thresholded_relu_derivative(
 
 
 @derivative(activation.Prelu)
-def _prelu_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _prelu_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """1 or the slope; and, below 0, ``x``."""
     x, slope = step.args
     negative = x.below(0.0)

@@ -16,31 +16,31 @@ from .derivative import DERIVATIVES, derivative
 from .integer_forms import INTEGER_FORMS, IntegerForm, each_operand
 from .rewriting import simplification
 from .shape import BroadcastTo
-from .terms import Contributions, Step
+from .terms import Contributions, DerivativeStep
 from .unary import Clip
 
 
 @derivative(binary.Add)
-def _add_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _add_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """The derivative itself."""
     return step.shares(step.adjoint, step.adjoint)
 
 
 @derivative(binary.Subtract)
-def _subtract_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _subtract_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """The derivative, and its opposite."""
     return step.shares(step.adjoint, -step.adjoint)
 
 
 @derivative(binary.Multiply)
-def _multiply_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _multiply_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """Times the other operand."""
     a, b = step.args
     return step.shares(step.adjoint * b, step.adjoint * a)
 
 
 @derivative(binary.Divide)
-def _divide_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _divide_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """``1 / b`` and ``-a / b**2``."""
     _, b = step.args
     share = step.adjoint / b
@@ -48,7 +48,7 @@ def _divide_derivative(step: Step, attrs: OpAttrs) -> Contributions:
 
 
 @derivative(binary.Power)
-def _power_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _power_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """``b * a**(b - 1)``, 0 where ``b`` is; ``a**b * log(a)``, 0 where ``a`` is."""
     a, b = step.args
     by_a = by_b = None
@@ -62,7 +62,7 @@ def _power_derivative(step: Step, attrs: OpAttrs) -> Contributions:
 
 
 @derivative(binary.Maximum, binary.Minimum)
-def _larger_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _larger_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """To the operand that was taken; of equal ones, half to each."""
     a, b = step.args
     half = a.equals(b)
@@ -74,7 +74,7 @@ def _larger_derivative(step: Step, attrs: OpAttrs) -> Contributions:
 
 
 @derivative(binary.FloorMod, binary.TruncMod)
-def _floor_mod_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _floor_mod_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """1, and minus the whole number of times that ``b`` fits into ``a``."""
     a, b = step.args
     times = ((a - step.result) / b).apply(unary.Round)

@@ -11,11 +11,11 @@ from .constants import scalar_value
 from .derivative import DERIVATIVES, derivative
 from .integer_forms import Parameters, each_operand, quantized_form
 from .rewriting import SIMPLIFICATIONS, simplification
-from .terms import Contributions, Step
+from .terms import Contributions, DerivativeStep
 
 
 @derivative(Where)
-def _where_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _where_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """To the operand that was taken."""
     condition, a, b = step.args
     taken = step.adjoint.where(condition, 0.0).summed_to(a.sizes)

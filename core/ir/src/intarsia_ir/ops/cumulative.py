@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, TensorType, Type
-from ..tir.buffer import Buffer, Scope
+from ..tir.buffer import Buffer, MemoryScope
 from ..tir.build import allocate, load, parallel, seq, serial, store, unrolled
 from ..tir.expr import BinaryOp, PrimExpr, binary, cast, const, index
 from ..tir.func import PrimFunc
@@ -26,7 +26,7 @@ from .integer_forms import INTEGER_FORMS
 from .type_rules import check_axis, check_dtype, is_number, operands
 
 if TYPE_CHECKING:
-    from .terms import Contributions, Step
+    from .terms import Contributions, DerivativeStep
 
 COLUMNS = 64
 """Neighbouring running values that are carried along together."""
@@ -102,12 +102,12 @@ class _Loops(Struct, frozen=True):
                 return (number // count, at, (number % count) * width + first + lane)
 
             if inner == 1:
-                return self._carry(width, unrolled, Scope.REGISTER, in_rows)
-            return self._carry(width, serial, Scope.STACK, in_columns)
+                return self._carry(width, unrolled, MemoryScope.REGISTER, in_rows)
+            return self._carry(width, serial, MemoryScope.STACK, in_columns)
 
         return parallel(count if inner == 1 else outer * count, one)
 
-    def _carry(self, width: int, loop: Callable[..., Stmt], scope: Scope, place: At) -> Stmt:
+    def _carry(self, width: int, loop: Callable[..., Stmt], scope: MemoryScope, place: At) -> Stmt:
         """Go along the dimension with ``width`` running values."""
         size = self.data.shape[1]
         running = Buffer("running", (width,), accumulator(self.data.dtype), scope)
@@ -174,7 +174,7 @@ def _accumulated(
 
 
 @derivative(Cumsum)
-def _cumsum_derivative(step: Step, attrs: RunningAttrs) -> Contributions:
+def _cumsum_derivative(step: DerivativeStep, attrs: RunningAttrs) -> Contributions:
     """The running sum from the other end."""
     back = RunningAttrs(axis=attrs.axis, exclusive=attrs.exclusive, reverse=not attrs.reverse)
     return [step.adjoint.apply(Cumsum, attrs=back)]

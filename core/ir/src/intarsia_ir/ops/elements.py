@@ -8,6 +8,7 @@ from itertools import zip_longest
 from math import prod
 
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import numbers
 
 from ..tir.expr import IntImm, PrimExpr, all_of, cast
 from ..tir.tensor import Tensor, compute
@@ -26,10 +27,15 @@ def wide(value: PrimExpr) -> PrimExpr:
 
 
 def static_broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape that static shapes, known to fit, broadcast to."""
+    """Return the shape that shapes, known to fit, broadcast to: numbers before open sizes."""
     columns = zip_longest(*(tuple(reversed(shape)) for shape in shapes), fillvalue=1)
-    sizes = [next((size for size in column if size != 1), 1) for column in columns]
-    return tuple(reversed(sizes))
+    return tuple(reversed([_joined(column) for column in columns]))
+
+
+def _joined(sizes: Sequence[int]) -> int:
+    """Return the size that is not 1; the number, if a guard has it equal to open sizes."""
+    grown = [size for size in sizes if size != 1]
+    return next(iter(numbers(grown)), grown[0] if grown else 1)
 
 
 def read(x: Tensor, indices: Sequence[PrimExpr], shape: Sequence[int]) -> PrimExpr:
@@ -39,20 +45,25 @@ def read(x: Tensor, indices: Sequence[PrimExpr], shape: Sequence[int]) -> PrimEx
     return x[tuple(IntImm(0) if size == 1 != out else i for size, i, out in own)]
 
 
-def map_elements(element: Callable[..., PrimExpr], *tensors: Tensor, name: str) -> Tensor:
-    """Apply a scalar rule to the elements of tensors that broadcast.
+def map_elements(
+    element: Callable[..., PrimExpr],
+    *tensors: Tensor,
+    name: str,
+    shape: Sequence[int] | None = None,
+) -> Tensor:
+    """Apply a scalar rule to the elements of tensors that broadcast, to ``shape`` if it is given.
 
     Half precision is computed in float32; a result that has the wide type of the last operand is
     rounded to that operand's type.
     """
-    shape = static_broadcast(*(x.shape for x in tensors))
+    joined = static_broadcast(*(x.shape for x in tensors)) if shape is None else tuple(shape)
     narrow = tensors[-1].dtype
 
     def body(*indices: PrimExpr) -> PrimExpr:
-        value = element(*(wide(read(x, indices, shape)) for x in tensors))
+        value = element(*(wide(read(x, indices, joined)) for x in tensors))
         return cast(value, narrow) if narrow in HALF and value.dtype is DType.FLOAT32 else value
 
-    return compute(shape, body, name=name.replace(".", "_"))
+    return compute(joined, body, name=name.replace(".", "_"))
 
 
 def narrowed(x: Tensor, dtype: DType, name: str) -> Tensor:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias, cast
 
 import ml_dtypes
@@ -12,12 +12,14 @@ import numpy as np
 from intarsia_runtime.errors import ModelError, VerifyError
 
 from ..budget import budget
+from ..graph.control import Control, control_of
 from ..graph.expr import (
     Call,
     CallFunction,
     Constant,
     Expr,
     Function,
+    GlobalVar,
     If,
     Let,
     Tuple,
@@ -25,8 +27,9 @@ from ..graph.expr import (
     Var,
 )
 from ..graph.module import IRModule, StoredAs
-from ..graph.op import closed_attrs
-from ..graph.types import Dim, TensorType
+from ..graph.op import OpAttrs, closed_attrs
+from ..graph.size_scopes import defined_size
+from ..graph.types import Dim, TensorType, TupleType
 from ..graph.walk import children, count_uses
 from .arrays import Array, numpy_dtype
 
@@ -51,23 +54,30 @@ def evaluate(
         VerifyError: The function calls another one and no module is given.
         ResourceError: The time or memory of the work in progress is over.
     """
-    values = dict[Expr, Value]()
     stored = _stored(function, module)
     inputs = {
         name: np.ascontiguousarray(array).view(np.uint8) if name in stored else array
         for name, array in inputs.items()
     }
-    sizes = _check_inputs(function, inputs)
-    for param in function.params:
-        values[param] = np.asarray(inputs[param.name])
-    body = function.body
-    result = _Run(body, values, module, sizes).value(body)
-    fields = result if isinstance(result, tuple) else (result,)
+    fields = _evaluated(function, inputs, module, {})
     names = function.output_names or ("",) * len(fields)
     return tuple(
         np.asarray(field).view(stored.get(name, None) or np.asarray(field).dtype)
         for name, field in zip(names, fields, strict=True)
     )
+
+
+def _evaluated(
+    function: Function,
+    inputs: Mapping[str, Array],
+    module: IRModule | None,
+    known: Mapping[str, int],
+) -> tuple[Value, ...]:
+    """Run a function; ``known`` has size variables that its inputs may not show."""
+    sizes = {**known, **_check_inputs(function, inputs)}
+    values: dict[Expr, Value] = {param: np.asarray(inputs[param.name]) for param in function.params}
+    result = _Run(function.body, values, module, sizes).value(function.body)
+    return result if isinstance(result, tuple) else (result,)
 
 
 def _stored(function: Function, module: IRModule | None) -> Mapping[str, np.dtype]:
@@ -112,7 +122,7 @@ class _Run:
         body: Expr,
         values: dict[Expr, Value],
         module: IRModule | None,
-        sizes: Mapping[str, int],
+        sizes: dict[str, int],
     ) -> None:
         self._sizes = sizes
         self._values = values
@@ -165,9 +175,13 @@ class _Run:
                 self._budget.check(node.span)
                 if isinstance(node.type, TensorType) and node.type.is_static:
                     self._budget.reserve(node.type.bytes, node.span)
+                operator = control_of(node)
+                if operator is not None:
+                    return self._controlled(node, operator)
+                attrs = self._attrs(node)
                 with np.errstate(all="ignore"):
-                    attrs = closed_attrs(node.attrs, self._sizes) if self._sizes else node.attrs
                     result = node.op.reference(attrs, *(self._values[arg] for arg in node.args))
+                self._note_size(node, result)
                 if isinstance(result, tuple):
                     return cast("tuple[Value, ...]", result)
                 return np.asarray(result)
@@ -184,14 +198,43 @@ class _Run:
             case Var():
                 raise VerifyError(f"variable '{node.name}' is used but not defined")
 
+    def _controlled(self, node: Call, operator: type[Control]) -> Value:
+        """Carry out control flow, and note the sizes that it defines."""
+        operands = [np.asarray(self._values[arg]) for arg in node.args]
+        results = operator.evaluate(node.attrs, operands, self._carry_out, self._sizes)
+        for name, value in zip(operator.defined(node.attrs), results, strict=False):
+            self._sizes[name] = int(value.reshape(()))
+        return results
+
+    def _attrs(self, node: Call) -> OpAttrs:
+        """Return the attributes of a call with numbers for sizes."""
+        if not self._sizes or node.op.defines_size:
+            return node.attrs
+        return closed_attrs(node.attrs, self._sizes)
+
+    def _note_size(self, node: Call, result: object) -> None:
+        """Give a size variable that a call defines its value."""
+        name = defined_size(node)
+        if name is not None:
+            value = int(np.asarray(result).reshape(()))
+            if value < 0:
+                raise ModelError(f"the model computes {value} for the size '{name}'")
+            self._sizes[name] = value
+
     def _call_function(self, node: CallFunction) -> Value:
+        operands = [np.asarray(self._values[arg]) for arg in node.args]
+        results = self._carry_out(node.function.name, operands)
+        return results if isinstance(node.type, TupleType) else results[0]
+
+    def _carry_out(self, name: str, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Evaluate a function of the module."""
         if self._module is None:
-            raise VerifyError(f"calls '@{node.function.name}', but no module is given")
-        called = self._module.function(node.function)
+            raise VerifyError(f"calls '@{name}', but no module is given")
+        called = self._module.function(GlobalVar(name))
         names = (param.name for param in called.params)
-        operands = (np.asarray(self._values[arg]) for arg in node.args)
-        results = evaluate(called, dict(zip(names, operands, strict=True)), self._module)
-        return results if isinstance(called.body, Tuple) else results[0]
+        given = dict(zip(names, operands, strict=True))
+        results = _evaluated(called, given, self._module, self._sizes)
+        return tuple([np.asarray(result) for result in results])
 
     def _release(self, operands: tuple[Expr, ...]) -> None:
         """Count uses down; drop what nobody needs any more, untaken branches included."""

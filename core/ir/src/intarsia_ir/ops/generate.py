@@ -11,8 +11,9 @@ import numpy as np
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
-from intarsia_runtime.size import Dim, maximum, numbers
+from intarsia_runtime.size import Dim, maximum
 
+from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
 from ..tir.expr import PrimExpr, cast, const, equal, select
@@ -21,10 +22,11 @@ from .arrays import Array, numpy_dtype
 from .batch_axis import BATCH_AXES, BatchAxis, BatchedCall, batch_axis, give_batch_axis, repeated
 from .derivative import DERIVATIVES, derivative
 from .integer_forms import INTEGER_FORMS
+from .run_sizes import check_sizes
 from .type_rules import is_number, operands, shape_text
 
 if TYPE_CHECKING:
-    from .terms import Contributions, Step
+    from .terms import Contributions, DerivativeStep
 
 
 @operator("full", OpKind.INJECTIVE)
@@ -41,18 +43,19 @@ class Full(Op):
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
         """The type that the attributes give."""
-        operands(cls.name, types, 0)
-        if any(size < 0 for size in numbers(attrs.shape)):
+        check_sizes(cls.name, *operands(cls.name, types, 0, len(types)))
+        why = f"{cls.name}: a size must not be negative"
+        if not all(require_at_most(0, size, why) for size in attrs.shape):
             raise TypeRuleError(f"{cls.name}: shape {shape_text(attrs.shape)} has a negative size")
         return TensorType(attrs.shape, attrs.dtype)
 
     @staticmethod
-    def reference(attrs: Attrs) -> Array:
+    def reference(attrs: Attrs, *_sizes: Array) -> Array:
         """NumPy's full."""
         return np.full(attrs.shape, attrs.value, numpy_dtype(attrs.dtype))
 
     @staticmethod
-    def compute(attrs: Attrs) -> Tensor:
+    def compute(attrs: Attrs, *_sizes: Tensor) -> Tensor:
         """The value everywhere."""
 
         def element(*indices: PrimExpr) -> PrimExpr:
@@ -85,7 +88,7 @@ class Arange(Op):
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
         """A vector."""
-        operands(cls.name, types, 0)
+        check_sizes(cls.name, *operands(cls.name, types, 0, len(types)))
         limits = [x for x in (attrs.start, attrs.stop, attrs.step) if not isinstance(x, Dim)]
         if attrs.step == 0 or not all(math.isfinite(limit) for limit in limits):
             raise TypeRuleError(
@@ -96,7 +99,7 @@ class Arange(Op):
         return TensorType((attrs.count,), attrs.dtype)
 
     @staticmethod
-    def reference(attrs: Attrs) -> Array:
+    def reference(attrs: Attrs, *_sizes: Array) -> Array:
         """Multiples of the step, computed in float64 or int64."""
         numbers = np.arange(attrs.count)
         if attrs.dtype.is_integer:
@@ -106,7 +109,7 @@ class Arange(Op):
         return values.astype(numpy_dtype(attrs.dtype))
 
     @staticmethod
-    def compute(attrs: Attrs) -> Tensor:
+    def compute(attrs: Attrs, *_sizes: Tensor) -> Tensor:
         """A multiple of the step, computed in float64 or int64."""
 
         def element(index: PrimExpr) -> PrimExpr:
@@ -131,16 +134,16 @@ class Sizes(Op):
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
         """A vector of int64."""
-        operands(cls.name, types, 0)
+        check_sizes(cls.name, *operands(cls.name, types, 0, len(types)))
         return TensorType((len(attrs.sizes),), DType.INT64)
 
     @staticmethod
-    def reference(attrs: Attrs) -> Array:
+    def reference(attrs: Attrs, *_sizes: Array) -> Array:
         """The numbers."""
         return np.array(attrs.sizes, np.int64)
 
     @staticmethod
-    def compute(attrs: Attrs) -> Tensor:
+    def compute(attrs: Attrs, *_sizes: Tensor) -> Tensor:
         """Choose by the position."""
 
         def element(index: PrimExpr) -> PrimExpr:
@@ -191,7 +194,7 @@ class Triangular(Op):
 
 
 @derivative(Triangular)
-def _triangular_derivative(step: Step, attrs: Triangular.Attrs) -> Contributions:
+def _triangular_derivative(step: DerivativeStep, attrs: Triangular.Attrs) -> Contributions:
     """The same triangle."""
     return [step.adjoint.apply(Triangular, attrs=attrs)]
 

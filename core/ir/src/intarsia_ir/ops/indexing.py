@@ -10,7 +10,10 @@ import numpy as np
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
+from intarsia_runtime.size import minimum as smaller_size
+from intarsia_runtime.size import product
 
+from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, TensorType, Type
 from ..tir.expr import (
@@ -52,7 +55,8 @@ def _clamped_element(index: PrimExpr, size: int) -> PrimExpr:
 
 
 def _check_not_empty(name: str, x: TensorType, axis: int, indices: TensorType) -> None:
-    if x.shape[axis] == 0 and 0 not in indices.shape:
+    why = f"{name}: what is indexed must have elements"
+    if not require_at_most(smaller_size(1, product(indices.shape)), x.shape[axis], why):
         raise TypeRuleError(f"{name}: axis {axis} of {shape_text(x.shape)} has no elements")
 
 
@@ -111,8 +115,9 @@ class GatherElements(Op):
         x, indices = operands(cls.name, types, 2)
         check_dtype(cls.name, is_index, "int32 or int64", indices)
         check_axis(cls.name, attrs.axis, x.rank)
+        why = f"{cls.name}: indices must lie within the data"
         if indices.rank != x.rank or any(
-            isinstance(a, int) and isinstance(b, int) and a > b and d != attrs.axis
+            d != attrs.axis and not require_at_most(a, b, why)
             for d, (a, b) in enumerate(zip(indices.shape, x.shape, strict=False))
         ):
             raise TypeRuleError(

@@ -12,11 +12,11 @@ from .arrays import numpy_dtype
 from .batch_axis import BATCH_AXES, BatchAxis, BatchedCall, batch_axis
 from .derivative import DERIVATIVES, derivative
 from .integer_forms import INTEGER_FORMS, give_passing
-from .terms import Contributions, Step, Term
+from .terms import Contributions, DerivativeStep, Term
 
 
 @derivative(indexing.Take)
-def _take_derivative(step: Step, attrs: indexing.Take.Attrs) -> Contributions:
+def _take_derivative(step: DerivativeStep, attrs: indexing.Take.Attrs) -> Contributions:
     """Each slice added where it was taken from."""
     x, indices = step.args
     rank, at, width = x.type.rank, attrs.axis, indices.type.rank
@@ -32,7 +32,9 @@ def _take_derivative(step: Step, attrs: indexing.Take.Attrs) -> Contributions:
 
 
 @derivative(indexing.GatherElements)
-def _gather_elements_derivative(step: Step, attrs: indexing.GatherElements.Attrs) -> Contributions:
+def _gather_elements_derivative(
+    step: DerivativeStep, attrs: indexing.GatherElements.Attrs
+) -> Contributions:
     """Each element added where it was taken from."""
     x, indices = step.args
     places = _within(indices, x.sizes[attrs.axis])
@@ -42,7 +44,9 @@ def _gather_elements_derivative(step: Step, attrs: indexing.GatherElements.Attrs
 
 
 @derivative(indexing.GatherNd)
-def _gather_nd_derivative(step: Step, attrs: indexing.GatherNd.Attrs) -> Contributions | None:
+def _gather_nd_derivative(
+    step: DerivativeStep, attrs: indexing.GatherNd.Attrs
+) -> Contributions | None:
     """Each slice added where it was taken from; only without batch dimensions."""
     if attrs.batch_dims:
         return None

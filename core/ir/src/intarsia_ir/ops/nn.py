@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from intarsia_runtime.errors import TypeRuleError
 
+from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Shape, TensorType, Type
 from ..tir.expr import IntImm, PrimExpr, all_of, cast, equal, if_then_else
@@ -224,7 +225,8 @@ class ConvTranspose(Op):
                 f" the {len(kernel)} spatial dimensions"
             )
         spatial = _transposed_shape(attrs, kernel, data.shape[2:])
-        if any(isinstance(size, int) and size < 1 for size in spatial):
+        why = f"{cls.name}: the padding must leave some of the result"
+        if not all(require_at_most(1, size, why) for size in spatial):
             raise TypeRuleError(
                 f"{cls.name}: padding {attrs.padding} leaves nothing of the result for data"
                 f" {shape_text(data.shape)} and weight {shape_text(weight.shape)}"

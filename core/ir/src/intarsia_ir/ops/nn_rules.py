@@ -10,7 +10,7 @@ from .derivative import derivative
 from .nn import Conv
 from .rewriting import simplification
 from .slicing import Pad
-from .terms import Contributions, Step, Term
+from .terms import Contributions, DerivativeStep, Term
 from .windows import Padding
 
 give_batch_axis(first_axis, Conv, nn.ConvTranspose)
@@ -18,7 +18,7 @@ give_batch_axis(product, nn.Matmul)
 
 
 @derivative(nn.Matmul)
-def _matmul_derivative(step: Step, attrs: nn.Matmul.Attrs) -> Contributions:
+def _matmul_derivative(step: DerivativeStep, attrs: nn.Matmul.Attrs) -> Contributions:
     """``dy @ b.T`` and ``a.T @ dy``, transposed again where the operand was."""
     (a, b), dy = step.args, step.adjoint
     by_a = by_b = None
@@ -43,7 +43,7 @@ def _times(a: Term, b: Term, *, transpose_a: bool = False, transpose_b: bool = F
 
 
 @derivative(nn.Conv)
-def _conv_derivative(step: Step, attrs: nn.Conv.Attrs) -> Contributions:
+def _conv_derivative(step: DerivativeStep, attrs: nn.Conv.Attrs) -> Contributions:
     """A transposed convolution by the data; a convolution of data with ``dy`` by the weight."""
     (data, weight, *bias), dy = step.args, step.adjoint
     found: list[Term | None] = [None, None, *(None for _ in bias)]
@@ -72,7 +72,9 @@ def _conv_derivative(step: Step, attrs: nn.Conv.Attrs) -> Contributions:
 
 
 @derivative(nn.ConvTranspose)
-def _conv_transpose_derivative(step: Step, attrs: nn.ConvTranspose.Attrs) -> Contributions:
+def _conv_transpose_derivative(
+    step: DerivativeStep, attrs: nn.ConvTranspose.Attrs
+) -> Contributions:
     """A convolution of ``dy`` by the data; of ``dy`` with the data by the weight."""
     (data, weight, *bias), dy = step.args, step.adjoint
     found: list[Term | None] = [None, None, *(None for _ in bias)]

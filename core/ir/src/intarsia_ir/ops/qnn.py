@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised tensors: real numbers stored as ``(q - zero) * scale`` in small integers.
+"""Quantized tensors: real numbers stored as ``(q - zero) * scale`` in small integers.
 
 A scale is float and positive, its zero point has the integer type of the tensor it belongs to. Both
 are operands, so that per-channel vectors are constants like any other weight and scales that are
@@ -27,11 +27,11 @@ from .elements import read, wide
 from .type_rules import broadcasts_to, check_dtype, is_float, is_integer, operands, same_dtype
 
 STORED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32)
-"""Element types of quantised tensors."""
+"""Element types of quantized tensors."""
 
 
 def is_stored(dtype: DType) -> bool:
-    """Whether quantised tensors may have this element type."""
+    """Whether quantized tensors may have this element type."""
     return dtype in STORED
 
 
@@ -120,7 +120,7 @@ class Quantize(Op):
 
 @operator("qnn.dequantize", OpKind.ELEMWISE)
 class Dequantize(Op):
-    """``(x - zero) * scale``: what a quantised tensor stands for, in the scale's type."""
+    """``(x - zero) * scale``: what a quantized tensor stands for, in the scale's type."""
 
     @classmethod
     def type_rule(cls, attrs: OpAttrs, *types: Type) -> TensorType:
@@ -186,7 +186,7 @@ class Requantize(Op):
 
 @operator("qnn.lookup", OpKind.ELEMWISE)
 class Lookup(Op):
-    """``table[x - lowest]`` for 8-bit ``x``: any function of one quantised tensor.
+    """``table[x - lowest]`` for 8-bit ``x``: any function of one quantized tensor.
 
     The table has 256 elements, the first for the smallest number of the type of ``x``.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums, products and means of quantised tensors.
+"""Sums, products and means of quantized tensors.
 
 Every tensor comes with its scale and zero point, which are scalars; those of the result come last.
 """
@@ -89,7 +89,7 @@ class QuantizedBinary(Op):
 
 @operator("qnn.add", OpKind.ELEMWISE)
 class Add(QuantizedBinary):
-    """Sum of two quantised tensors, which broadcast."""
+    """Sum of two quantized tensors, which broadcast."""
 
     function = staticmethod(np.add)
     combine = BinaryOp.ADD
@@ -97,7 +97,7 @@ class Add(QuantizedBinary):
 
 @operator("qnn.subtract", OpKind.ELEMWISE)
 class Subtract(QuantizedBinary):
-    """Difference of two quantised tensors, which broadcast."""
+    """Difference of two quantized tensors, which broadcast."""
 
     function = staticmethod(np.subtract)
     combine = BinaryOp.SUB
@@ -105,7 +105,7 @@ class Subtract(QuantizedBinary):
 
 @operator("qnn.multiply", OpKind.ELEMWISE)
 class Multiply(QuantizedBinary):
-    """Product of two quantised tensors, which broadcast."""
+    """Product of two quantized tensors, which broadcast."""
 
     function = staticmethod(np.multiply)
     combine = BinaryOp.MUL

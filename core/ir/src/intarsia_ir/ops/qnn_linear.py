@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution and matrix product of quantised tensors, with int32 accumulators.
+"""Convolution and matrix product of quantized tensors, with int32 accumulators.
 
 Operands come in the order of ONNX's ``QLinearConv`` and ``QLinearMatMul``: a tensor, its scale, its
 zero point; the same for the weight; scale and zero point of the result; then, optionally, a bias in
@@ -35,7 +35,7 @@ from .type_rules import (
 )
 
 PARAMETERS = 8
-"""Operands of the requantising operators before the bias."""
+"""Operands of the requantizing operators before the bias."""
 
 
 def _is_byte(dtype: DType) -> bool:
@@ -69,7 +69,7 @@ def _check_channels(name: str, what: str, parameter: TensorType, channels: Tenso
 
 
 def _check_scales(name: str, types: Sequence[TensorType], channels: TensorType) -> None:
-    """Check scales, the result's zero point and the bias of a requantising operator."""
+    """Check scales, the result's zero point and the bias of a requantizing operator."""
     _, x_scale, _, _, w_scale, _, y_scale, y_zero, *bias = types
     for scale in (x_scale, w_scale, y_scale):
         check_dtype(name, _is_float32, "float32", scale)
@@ -124,7 +124,9 @@ def _centred(x: Tensor, zero: Tensor, axis: int, name: str) -> Tensor:
     return compute(x.shape, element, name=name)
 
 
-def _finished(total: Tensor, parameters: Sequence[Tensor], axis: int, name: str) -> Tensor:
+def _requantized_tensor(
+    total: Tensor, parameters: Sequence[Tensor], axis: int, name: str
+) -> Tensor:
     """Add the bias and bring accumulators to the result's scale."""
     x_scale, w_scale, y_scale, y_zero, *bias = parameters
 
@@ -217,7 +219,7 @@ class Conv(Op):
         """The accumulator, then one multiplication in float32."""
         x, x_scale, x_zero, w, w_scale, w_zero, *rest = tensors
         total = ConvInteger.compute(attrs, x, x_zero, w, w_zero)
-        return _finished(total, (x_scale, w_scale, *rest), 1, "qnn_conv")
+        return _requantized_tensor(total, (x_scale, w_scale, *rest), 1, "qnn_conv")
 
 
 @operator("qnn.conv_transpose", OpKind.ANCHOR)
@@ -267,7 +269,7 @@ class ConvTranspose(Op):
         x, x_scale, x_zero, w, w_scale, w_zero, *rest = tensors
         data, weight = _centred(x, x_zero, 1, "qnn_data"), _centred(w, w_zero, 1, "qnn_weight")
         total = nn.ConvTranspose.compute(attrs, data, weight)
-        return _finished(total, (x_scale, w_scale, *rest), 1, "qnn_conv_transpose")
+        return _requantized_tensor(total, (x_scale, w_scale, *rest), 1, "qnn_conv_transpose")
 
 
 @operator("qnn.matmul_integer", OpKind.ANCHOR)
@@ -349,4 +351,4 @@ class Matmul(Op):
         """The accumulator, then one multiplication in float32."""
         a, a_scale, a_zero, b, b_scale, b_zero, *rest = tensors
         total = MatmulInteger.compute(attrs, a, a_zero, b, b_zero)
-        return _finished(total, (a_scale, b_scale, *rest), total.rank - 1, "qnn_matmul")
+        return _requantized_tensor(total, (a_scale, b_scale, *rest), total.rank - 1, "qnn_matmul")

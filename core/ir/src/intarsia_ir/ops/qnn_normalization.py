@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax and layer normalisation of quantised tensors: in float32 from bytes to bytes.
+"""Softmax and layer normalization of quantized tensors: in float32 from bytes to bytes.
 
 Operands are ``x, x_scale, x_zero, y_scale, y_zero``, with scalars for scales and zero points, and
 then those of the operator on real numbers. The result is that of ``qnn.quantize`` of the operator
@@ -70,7 +70,7 @@ def _stored(x: Tensor, scale: Tensor, zero: Tensor, name: str) -> Tensor:
 
 @operator("qnn.softmax", OpKind.OPAQUE)
 class Softmax(Op):
-    """``nn.softmax`` from quantised to quantised."""
+    """``nn.softmax`` from quantized to quantized."""
 
     Attrs = softmax.SoftmaxOp.Attrs
 
@@ -97,7 +97,7 @@ class Softmax(Op):
 
 @operator("qnn.layer_norm", OpKind.OPAQUE)
 class LayerNorm(Op):
-    """``nn.layer_norm`` from quantised to quantised; its ``scale`` and ``bias`` are float32."""
+    """``nn.layer_norm`` from quantized to quantized; its ``scale`` and ``bias`` are float32."""
 
     Attrs = normalization.LayerNorm.Attrs
 

@@ -94,7 +94,7 @@ def _linear(
     depth: int,
     result: Parameters,
 ) -> list[Expr] | None:
-    """Return the operands of a quantised convolution or product.
+    """Return the operands of a quantized convolution or product.
 
     Args:
         data: Its first operand.
@@ -139,7 +139,7 @@ def _bias(bias: Expr, channels: object, scale: Array) -> Constant | None:
 
 
 def _real_constant(expr: Expr) -> Array | None:
-    """Return the real numbers that a constant, quantised or not, stands for, in float64."""
+    """Return the real numbers that a constant, quantized or not, stands for, in float64."""
     if isinstance(expr, Constant):
         return expr.data.astype(np.float64)
     found = stored(expr)

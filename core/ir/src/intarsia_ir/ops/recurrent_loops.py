@@ -11,7 +11,7 @@ from msgspec import Struct
 from intarsia_runtime.dtype import DType
 
 from ..graph.types import TensorType
-from ..tir.buffer import Buffer, Scope
+from ..tir.buffer import Buffer, MemoryScope
 from ..tir.build import allocate, cell, get, let, load, parallel, put, seq, serial
 from ..tir.expr import (
     Broadcast,
@@ -78,7 +78,7 @@ class Layer(Struct, frozen=True):
         gates: Sequence[int],
         j: PrimExpr,
         starts: Sequence[PrimExpr],
-        finish: Callable[[Sequence[PrimExpr]], Stmt],
+        epilogue: Callable[[Sequence[PrimExpr]], Stmt],
         apart: int | None = None,
     ) -> Stmt:
         """Add a state's products with columns of the gates to ``starts``.
@@ -86,7 +86,9 @@ class Layer(Struct, frozen=True):
         Columns of two gates are ``apart``, as far as the state is wide if not given.
         """
         width, distance = starts[0].lanes, self.hidden if apart is None else apart
-        sums = [Buffer(f"sum{gate}", (width,), DType.FLOAT32, Scope.REGISTER) for gate in gates]
+        sums = [
+            Buffer(f"sum{gate}", (width,), DType.FLOAT32, MemoryScope.REGISTER) for gate in gates
+        ]
         current = [items(buffer, index(0), width) for buffer in sums]
 
         def one(k: PrimExpr) -> Stmt:
@@ -105,7 +107,7 @@ class Layer(Struct, frozen=True):
         begin = [
             set_items(buffer, index(0), start) for buffer, start in zip(sums, starts, strict=True)
         ]
-        return allocate(sums, seq(*begin, serial(self.hidden, one, "k"), finish(current)))
+        return allocate(sums, seq(*begin, serial(self.hidden, one, "k"), epilogue(current)))
 
 
 def _reader(buffer: Buffer) -> Callable[[PrimExpr], PrimExpr]:
@@ -129,13 +131,13 @@ def quantized_step(
     """
     hidden = layer.hidden
     rounded, totals = (
-        Buffer(name, (count,), DType.FLOAT32, Scope.STACK)
+        Buffer(name, (count,), DType.FLOAT32, MemoryScope.STACK)
         for name, count in (("rounded", hidden), ("totals", 4 * hidden))
     )
     factor = cell("factor", DType.FLOAT32)
 
     def columns(j: PrimExpr, width: int, count: int) -> Stmt:
-        def finish(sums: Sequence[PrimExpr]) -> Stmt:
+        def epilogue(sums: Sequence[PrimExpr]) -> Stmt:
             parts: list[Stmt] = []
             for number, total in enumerate(sums):
                 place = j + number * width
@@ -145,7 +147,7 @@ def quantized_step(
             return seq(*parts)
 
         zeros = [_spread(const(0.0, DType.FLOAT32), width)] * count
-        return layer.products(_reader(rounded), range(count), j, zeros, finish, width)
+        return layer.products(_reader(rounded), range(count), j, zeros, epilogue, width)
 
     def block(j: PrimExpr, width: int) -> Stmt:
         return update(j, [items(totals, j + gate * hidden, width) for gate in range(4)])
@@ -201,7 +203,7 @@ def gru_before(layer: Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
         own = [items(bias, j + gate * hidden, width) for gate in range(3)]
         starts = [layer.gate(at, row, gate, j, width) + own[gate] for gate in range(2)]
 
-        def finish(sums: Sequence[PrimExpr]) -> Stmt:
+        def epilogue(sums: Sequence[PrimExpr]) -> Stmt:
             inner = layer.gate(at, row, 2, j, width) + sigmoid_of(sums[1]) * sums[2]
             old = items(layer.final, row, j, width)
 
@@ -210,7 +212,7 @@ def gru_before(layer: Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
 
             return let(tanh_of(inner), put, "new")
 
-        return layer.products(layer.last(row), range(3), j, [*starts, own[2]], finish)
+        return layer.products(layer.last(row), range(3), j, [*starts, own[2]], epilogue)
 
     return layer.over(block)
 
@@ -219,23 +221,23 @@ def gru_after(layer: Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
     """A step whose reset gate multiplies the state."""
     bias, hidden = layer.given[3], layer.hidden
     update, reset = (
-        Buffer(name, (hidden,), DType.FLOAT32, Scope.STACK) for name in ("update", "reset")
+        Buffer(name, (hidden,), DType.FLOAT32, MemoryScope.STACK) for name in ("update", "reset")
     )
 
     def start(gate: int, j: PrimExpr, width: int) -> PrimExpr:
         return layer.gate(at, row, gate, j, width) + items(bias, j + gate * hidden, width)
 
     def gates(j: PrimExpr, width: int) -> Stmt:
-        def finish(sums: Sequence[PrimExpr]) -> Stmt:
+        def epilogue(sums: Sequence[PrimExpr]) -> Stmt:
             old = items(layer.final, row, j, width)
             kept = set_items(reset, j, sigmoid_of(sums[1]) * old)
             return seq(set_items(update, j, sigmoid_of(sums[0])), kept)
 
         starts = [start(gate, j, width) for gate in range(2)]
-        return layer.products(layer.last(row), range(2), j, starts, finish)
+        return layer.products(layer.last(row), range(2), j, starts, epilogue)
 
     def new(j: PrimExpr, width: int) -> Stmt:
-        def finish(sums: Sequence[PrimExpr]) -> Stmt:
+        def epilogue(sums: Sequence[PrimExpr]) -> Stmt:
             old, part = items(layer.final, row, j, width), items(update, j, width)
 
             def put(value: PrimExpr) -> Stmt:
@@ -243,7 +245,7 @@ def gru_after(layer: Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
 
             return let(tanh_of(sums[0]), put, "new")
 
-        return layer.products(_reader(reset), (2,), j, [start(2, j, width)], finish)
+        return layer.products(_reader(reset), (2,), j, [start(2, j, width)], epilogue)
 
     return allocate((update, reset), seq(layer.over(gates), layer.over(new)))
 

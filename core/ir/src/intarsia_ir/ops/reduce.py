@@ -13,6 +13,7 @@ import numpy as np
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
 
+from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
 from ..tir.expr import BinaryOp, IntImm, PrimExpr, binary, cast, const
@@ -286,7 +287,8 @@ class ArgOp(Op):
         (x,) = operands(cls.name, types, 1)
         check_dtype(cls.name, is_number, "integer or floating-point", x)
         check_axis(cls.name, attrs.axis, x.rank)
-        if x.shape[attrs.axis] == 0:
+        why = f"{cls.name}: there must be elements to choose from"
+        if not require_at_most(1, x.shape[attrs.axis], why):
             raise TypeRuleError(
                 f"{cls.name}: axis {attrs.axis} of {shape_text(x.shape)} has no elements"
             )

@@ -12,7 +12,7 @@ from .derivative import DERIVATIVES, derivative
 from .integer_forms import INTEGER_FORMS, give_passing
 from .reduce import ReduceOp
 from .rewriting import simplification
-from .terms import Contributions, Step, Term
+from .terms import Contributions, DerivativeStep, Term
 
 give_batch_axis(reduced, ReduceOp, reduce.ArgOp)
 give_passing(reduce.Max)
@@ -24,14 +24,14 @@ def _kept(x: Term, axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @derivative(reduce.Sum)
-def _sum_derivative(step: Step, attrs: reduce.Sum.Attrs) -> Contributions:
+def _sum_derivative(step: DerivativeStep, attrs: reduce.Sum.Attrs) -> Contributions:
     """The same for every element."""
     (x,) = step.args
     return [step.adjoint.reshape(_kept(x, attrs.axes)).broadcast(x.sizes)]
 
 
 @derivative(reduce.Mean)
-def _mean_derivative(step: Step, attrs: reduce.Mean.Attrs) -> Contributions:
+def _mean_derivative(step: DerivativeStep, attrs: reduce.Mean.Attrs) -> Contributions:
     """An equal share for every element."""
     (x,) = step.args
     count = prod(x.sizes[axis] for axis in attrs.axes)
@@ -40,7 +40,7 @@ def _mean_derivative(step: Step, attrs: reduce.Mean.Attrs) -> Contributions:
 
 
 @derivative(reduce.Max, reduce.Min)
-def _extreme_derivative(step: Step, attrs: reduce.Max.Attrs) -> Contributions:
+def _extreme_derivative(step: DerivativeStep, attrs: reduce.Max.Attrs) -> Contributions:
     """To the element that was taken; among equal ones, equal shares."""
     (x,) = step.args
     kept = _kept(x, attrs.axes)
@@ -51,7 +51,7 @@ def _extreme_derivative(step: Step, attrs: reduce.Max.Attrs) -> Contributions:
 
 
 @derivative(reduce.Prod)
-def _product_derivative(step: Step, attrs: reduce.Prod.Attrs) -> Contributions:
+def _product_derivative(step: DerivativeStep, attrs: reduce.Prod.Attrs) -> Contributions:
     """The product of all other elements, by running products from both ends; right at zeros too."""
     (x,) = step.args
     rest = [axis for axis in range(x.type.rank) if axis not in attrs.axes]

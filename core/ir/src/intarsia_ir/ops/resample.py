@@ -7,6 +7,7 @@ import numpy as np
 
 from intarsia_runtime.errors import TypeRuleError
 
+from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
 from ..tir.expr import INDEX, PrimExpr, cast, maximum, minimum
@@ -44,7 +45,13 @@ class Resample(Op):
         size = x.shape[attrs.axis]
         fits = starts.rank == 1 and weights.rank == 2 and weights.shape[0] == starts.shape[0]
         taps = weights.shape[1] if fits else 0
-        if not isinstance(taps, int) or taps < 1 or (isinstance(size, int) and taps > size):
+        if (
+            not isinstance(taps, int)
+            or taps < 1
+            or not require_at_most(
+                taps, size, f"{cls.name}: there must be as many elements as are weighted"
+            )
+        ):
             raise TypeRuleError(
                 f"{cls.name}: starts {shape_text(starts.shape)} and weights"
                 f" {shape_text(weights.shape)} do not fit axis {attrs.axis} of"

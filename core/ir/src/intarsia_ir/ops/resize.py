@@ -12,7 +12,9 @@ from msgspec import Struct
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
+from intarsia_runtime.size import remainder
 
+from ..graph.guards import require_at_most, require_equal
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, TensorType, Type
 from ..tir import expr as tir
@@ -175,7 +177,8 @@ class Resize(Op):
             raise TypeRuleError(
                 f"{cls.name}: sizes {attrs.sizes} and scales {attrs.scales} must be positive"
             )
-        if 0 in x.shape:
+        why = f"{cls.name}: there must be elements to sample"
+        if not all(require_at_most(1, size, why) for size in x.shape):
             raise TypeRuleError(f"{cls.name}: {shape_text(x.shape)} has no elements to sample")
         return x.with_shape(attrs.sizes)
 
@@ -404,7 +407,9 @@ class SpaceToDepth(Op):
         (x,) = operands(cls.name, types, 1)
         _check_blocks(cls.name, x, attrs.block)
         n, channels, *sides = x.shape
-        if any(isinstance(side, int) and side % attrs.block != 0 for side in sides):
+        why = f"{cls.name}: a block must divide height and width"
+        rests = [remainder(side, attrs.block) for side in sides]
+        if not all(require_equal(rest, 0, why) or isinstance(rest, Dim) for rest in rests):
             raise TypeRuleError(
                 f"{cls.name}: height and width of {shape_text(x.shape)} must be multiples of"
                 f" {attrs.block}"

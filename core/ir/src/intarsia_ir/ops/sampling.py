@@ -11,7 +11,9 @@ import numpy as np
 from msgspec import Struct
 
 from intarsia_runtime.errors import TypeRuleError
+from intarsia_runtime.size import minimum, product
 
+from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
 from ..tir import expr as tir
@@ -85,7 +87,9 @@ class GridSample(Op):
             raise TypeRuleError(
                 f"{cls.name}: mode '{attrs.mode}' with padding '{attrs.padding}' is not defined"
             )
-        if 0 in x.shape[2:] and 0 not in (*grid.shape[:-1], x.shape[1]):
+        read = minimum(1, product((*grid.shape[:-1], x.shape[1])))
+        why = f"{cls.name}: there must be elements to sample"
+        if not all(require_at_most(read, size, why) for size in x.shape[2:]):
             raise TypeRuleError(f"{cls.name}: {shape_text(x.shape)} has no elements")
         return x.with_shape((*x.shape[:2], *grid.shape[1:-1]))
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from intarsia_runtime.errors import TypeRuleError
 
+from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, Shape, TensorType, Type
 from ..tir.buffer import Buffer
@@ -151,7 +152,7 @@ class ScatterElements(Op):
         check_axis(cls.name, attrs.axis, data.rank)
         fits = _same_shape(indices.shape, updates.shape) and indices.rank == data.rank
         if not fits or any(
-            isinstance(a, int) and isinstance(b, int) and a > b and d != attrs.axis
+            d != attrs.axis and not require_at_most(a, b, f"{cls.name}: updates must fit the data")
             for d, (a, b) in enumerate(zip(indices.shape, data.shape, strict=False))
         ):
             raise TypeRuleError(
@@ -323,8 +324,7 @@ class TensorScatter(Op):
             for d, (a, b) in enumerate(zip(update.shape, cache.shape, strict=True))
         )
         room, length = cache.shape[at], update.shape[at] if same else 0
-        if isinstance(room, int) and isinstance(length, int):
-            same = same and length <= room
+        same = same and require_at_most(length, room, f"{cls.name}: an update must fit the cache")
         if at == 0 or not same or starts.shape != cache.shape[:1]:
             raise TypeRuleError(
                 f"{cls.name}: update {shape_text(update.shape)} and starts"
@@ -356,7 +356,7 @@ class TensorScatter(Op):
             if attrs.circular:
                 step = step % room
             inside = all_of((step >= 0, step < length))
-            nearest = minimum(maximum(step, 0), max(length - 1, 0))
+            nearest = minimum(maximum(step, 0), maximum(index(length) - 1, 0))
             new = update[(*indices[:at], nearest, *indices[at + 1 :])]
             return if_then_else(inside, new, cache[indices])
 

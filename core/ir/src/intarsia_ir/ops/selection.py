@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -33,7 +34,7 @@ from ..tir.expr import (
 )
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
-from ..tir.stmt import If, Stmt
+from ..tir.stmt import IfStmt, Stmt
 from ..tir.tensor import extents
 from .arrays import Array, is_floating, widen
 from .batch_axis import BATCH_AXES
@@ -45,6 +46,10 @@ from .type_rules import check_axis, operands, shape_text
 
 BLOCK = 32
 """Neighbouring elements of which one comparison of vectors finds out whether any is chosen."""
+
+
+_MOST_LEVELS = 48
+"""Levels of a heap that no memory holds."""
 
 
 @operator("top_k", OpKind.OPAQUE)
@@ -102,7 +107,10 @@ class TopK(Op):
 
         def row(number: PrimExpr) -> Stmt:
             at = (number,) if inner == 1 else (number // inner, number % inner)
-            heap = _Heap(attrs, data, values, places, at).loops()
+            heap = _with_levels(
+                attrs.count,
+                lambda levels: _Heap(attrs, data, values, places, at, levels).loops(),
+            )
             if inner > 1 or not pays(x.dtype, shape[axis], attrs.count):
                 return heap
             return Threshold(data, values, places, number, attrs.largest).loops(heap)
@@ -119,18 +127,36 @@ def _has_as_many(size: Size, count: Size) -> bool:
     return require_equal(minimum(size, count), count, why) or isinstance(count, int)
 
 
+def _with_levels(count: Size, body: Callable[[PrimExpr], Stmt]) -> Stmt:
+    """Return statements for the levels of a heap; those of an open size are counted before."""
+    if isinstance(count, int):
+        return body(index(count.bit_length() - 1))
+    levels, size = cell("levels", INDEX), cell("size", INDEX)
+
+    def double(_: PrimExpr) -> Stmt:
+        grown = seq(put(levels, get(levels) + 1), put(size, get(size) * 2))
+        return IfStmt(get(size) <= index(count), grown)
+
+    counted = seq(put(levels, index(0)), put(size, index(2)), serial(_MOST_LEVELS, double, "level"))
+    return allocate((levels, size), seq(counted, body(get(levels))))
+
+
 def _rows(name: str, rows: tuple[int, ...], size: int, dtype: DType) -> Buffer:
     return Buffer(name, (rows[0], size, *rows[1:]), dtype)
 
 
 class _Heap(Struct, frozen=True):
-    """A row of the operand, and its row of the results, which is the heap itself."""
+    """A row of the operand, and its row of the results, which is the heap itself.
+
+    ``levels`` is how far the root of the heap is above its last leaf.
+    """
 
     attrs: TopK.Attrs
     data: Buffer
     values: Buffer
     places: Buffer
     row: tuple[PrimExpr, ...]
+    levels: PrimExpr
 
     def loops(self) -> Stmt:
         """Return what fills one row of the results."""
@@ -173,7 +199,7 @@ class _Heap(Struct, frozen=True):
 
             worst = Broadcast(self._value(index(0)), BLOCK, self.data.dtype)
             chosen = ReduceLanes(BinaryOp.OR, self._enters(items, worst), DType.BOOL)
-            return If(chosen, serial(BLOCK, each, "at"))
+            return IfStmt(chosen, serial(BLOCK, each, "at"))
 
         def tail(at: PrimExpr) -> Stmt:
             return self._consider(at + (size - rest))
@@ -206,8 +232,8 @@ class _Heap(Struct, frozen=True):
         if not item.dtype.is_float:
             return self._before(item, worst)
         a, b = wide(item), wide(worst)
-        ahead = binary(BinaryOp.OR, self._before(a, b), intrinsic(Intrinsic.ISNAN, b))
-        return binary(BinaryOp.AND, ahead, equal(a, a))
+        comes_first = binary(BinaryOp.OR, self._before(a, b), intrinsic(Intrinsic.ISNAN, b))
+        return binary(BinaryOp.AND, comes_first, equal(a, a))
 
     def _follows(self, a: PrimExpr, place_a: PrimExpr, b: PrimExpr, place_b: PrimExpr) -> PrimExpr:
         """Whether an element comes after another in the result."""
@@ -224,7 +250,7 @@ class _Heap(Struct, frozen=True):
 
         def replaced(item: PrimExpr) -> Stmt:
             enters = self._enters(item, self._value(index(0)))
-            return If(enters, self._sift(index(0), index(self.attrs.count), item, at))
+            return IfStmt(enters, self._sift(index(0), index(self.attrs.count), item, at))
 
         return let(self._item(at), replaced, "item")
 
@@ -268,15 +294,15 @@ class _Heap(Struct, frozen=True):
                 put(hole, worse),
                 put(below, worse * 2 + 1),
             )
-            return If(self._follows(found, where, value, place), up, put(below, size))
+            return IfStmt(self._follows(found, where, value, place), up, put(below, size))
 
         def level(_: PrimExpr) -> Stmt:
-            return If(get(below) < size, let(get(below), descend, "child"))
+            return IfStmt(get(below) < size, let(get(below), descend, "child"))
 
         steps = seq(
             put(hole, start),
             put(below, start * 2 + 1),
-            serial(self.attrs.count.bit_length() - 1, level, "level"),
+            serial(self.levels, level, "level"),
             self._write(get(hole), value, place),
         )
         return allocate((hole, below), steps)

@@ -16,7 +16,7 @@ import numpy as np
 from intarsia_runtime.errors import TypeRuleError
 from intarsia_runtime.size import exact_quotient, numbers, product
 
-from ..graph.guards import require_equal
+from ..graph.guards import require_at_most, require_equal
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, Shape, Size, TensorType, TupleType, Type
 from ..tir.expr import PrimExpr, if_then_else
@@ -36,7 +36,8 @@ _MANY_PARTS = 16  # of a concatenation
 
 
 def _check_sizes(name: str, sizes: Sequence[int]) -> None:
-    if any(size < 0 for size in numbers(sizes)):
+    why = f"{name}: a size must not be negative"
+    if not all(require_at_most(0, size, why) for size in sizes):
         raise TypeRuleError(f"{name}: shape {shape_text(sizes)} has a negative size")
 
 

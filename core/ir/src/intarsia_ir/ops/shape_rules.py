@@ -28,7 +28,7 @@ from .integer_forms import INTEGER_FORMS, IntegerForm, each_operand, give_passin
 from .rewriting import simplification
 from .shape import Reshape, Split, Transpose
 from .stored import equal, stored
-from .terms import Contributions, Step, Term
+from .terms import Contributions, DerivativeStep, Term
 
 _Item = TypeVar("_Item")
 
@@ -39,32 +39,32 @@ _GROUP = 128
 
 
 @derivative(shape.Reshape)
-def _reshape_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _reshape_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """The old shape."""
     return [step.adjoint.reshape(step.args[0].sizes)]
 
 
 @derivative(shape.Transpose)
-def _transpose_derivative(step: Step, attrs: shape.Transpose.Attrs) -> Contributions:
+def _transpose_derivative(step: DerivativeStep, attrs: shape.Transpose.Attrs) -> Contributions:
     """The old order."""
     order = [attrs.axes.index(axis) for axis in range(len(attrs.axes))]
     return [step.adjoint.transpose(order)]
 
 
 @derivative(shape.BroadcastTo)
-def _broadcast_to_derivative(step: Step, attrs: OpAttrs) -> Contributions:
+def _broadcast_to_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """The sum of all copies."""
     return [step.adjoint.summed_to(step.args[0].sizes)]
 
 
 @derivative(shape.Flip)
-def _flip_derivative(step: Step, attrs: shape.Flip.Attrs) -> Contributions:
+def _flip_derivative(step: DerivativeStep, attrs: shape.Flip.Attrs) -> Contributions:
     """The old direction."""
     return [step.adjoint.apply(shape.Flip, attrs=attrs)]
 
 
 @derivative(shape.Concatenate)
-def _concatenate_derivative(step: Step, attrs: shape.Concatenate.Attrs) -> Contributions:
+def _concatenate_derivative(step: DerivativeStep, attrs: shape.Concatenate.Attrs) -> Contributions:
     """Each operand's part."""
     begin = 0
     found: list[Term | None] = []
@@ -76,7 +76,7 @@ def _concatenate_derivative(step: Step, attrs: shape.Concatenate.Attrs) -> Contr
 
 
 @derivative(shape.Split)
-def _split_derivative(step: Step, attrs: shape.Split.Attrs) -> Contributions:
+def _split_derivative(step: DerivativeStep, attrs: shape.Split.Attrs) -> Contributions:
     """The parts joined; zeros for those that nothing depends on."""
     x = step.args[0]
     parts: list[Term] = []
@@ -109,6 +109,8 @@ def _reshaped_axis(batched: BatchedCall) -> BatchAxis | None:
         if behind % after == 0 and inner and length % (size * inner) == 0:
             return BatchAxis(axis, length // (size * inner), inner)
         after *= length
+        if not after:  # nothing has no order
+            return None
     return None
 
 

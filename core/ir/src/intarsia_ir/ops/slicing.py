@@ -10,6 +10,7 @@ import numpy as np
 from intarsia_runtime.errors import TypeRuleError
 from intarsia_runtime.size import maximum, numbers
 
+from ..graph.guards import is_collecting, is_required_natural, require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, Size, TensorType, Type
 from ..tir.expr import PrimExpr, const, if_then_else, minimum, select
@@ -75,8 +76,17 @@ class StridedSlice(Op):
 def _slice_size(name: str, size: Size, begin: int, end: int, stride: int) -> Size:
     """Return how many elements a slice of one dimension has."""
     if isinstance(size, Dim) or isinstance(begin, Dim) or isinstance(end, Dim):
+        why = f"{name}: a slice must lie inside"
+        require_at_most(begin, size, why)
         if isinstance(end, Dim) and stride >= 1:
-            return maximum(end - begin + (stride - 1), 0) // stride
+            require_at_most(end, size, why)
+            length = end - begin
+            length = length if is_required_natural(length) else maximum(length, 0)
+            return (length + (stride - 1)) // stride
+        is_limit = not isinstance(begin, Dim) and 0 <= begin <= end < TO_END and stride >= 1
+        if is_limit and is_collecting():
+            require_at_most(end, size, why)
+            return (end - begin + (stride - 1)) // stride
         if stride < 1 or end < TO_END or any(number < 0 for number in numbers([begin])):
             raise TypeRuleError(
                 f"{name}: of the symbolic size {size} only a part up to its end can be taken, not"
@@ -191,6 +201,9 @@ def _check_widths(name: str, mode: str, size: Size, low: int, high: int) -> None
             raise TypeRuleError(
                 f"{name}: widths ({low}, {high}) may not cut the symbolic size {size}"
             )
+        if mode != "constant" and max(low, high) > 0:
+            least = max(low, high) + 1 if mode == "reflect" else 1
+            require_at_most(least, size, f"{name}: there must be elements to fill with")
         return
     left = size + min(low, 0) + min(high, 0)
     if left < 0:

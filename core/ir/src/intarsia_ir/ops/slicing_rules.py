@@ -21,11 +21,13 @@ from .qnn import dequantized
 from .rewriting import simplification
 from .slicing import Pad, StridedSlice
 from .stored import stored
-from .terms import Contributions, Step
+from .terms import Contributions, DerivativeStep
 
 
 @derivative(slicing.StridedSlice)
-def _strided_slice_derivative(step: Step, attrs: slicing.StridedSlice.Attrs) -> Contributions:
+def _strided_slice_derivative(
+    step: DerivativeStep, attrs: slicing.StridedSlice.Attrs
+) -> Contributions:
     """Back to where it was taken from, with zeros between and around."""
     found, sizes = step.adjoint, step.args[0].sizes
     backwards = [axis for axis, stride in enumerate(attrs.strides) if stride < 0]
@@ -43,7 +45,7 @@ def _strided_slice_derivative(step: Step, attrs: slicing.StridedSlice.Attrs) -> 
 
 
 @derivative(slicing.Pad)
-def _pad_derivative(step: Step, attrs: slicing.Pad.Attrs) -> Contributions | None:
+def _pad_derivative(step: DerivativeStep, attrs: slicing.Pad.Attrs) -> Contributions | None:
     """Without what was added, and zeros for what was cut; only of constant padding."""
     if attrs.mode != "constant":
         return None

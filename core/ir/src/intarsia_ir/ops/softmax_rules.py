@@ -7,13 +7,13 @@ from . import softmax, unary
 from .batch_axis import give_batch_axis, other_axis
 from .derivative import derivative
 from .integer_forms import INTEGER_FORMS
-from .terms import Contributions, Step
+from .terms import Contributions, DerivativeStep
 
 give_batch_axis(other_axis, softmax.SoftmaxOp)
 
 
 @derivative(softmax.Softmax)
-def _softmax_derivative(step: Step, attrs: softmax.Softmax.Attrs) -> Contributions:
+def _softmax_derivative(step: DerivativeStep, attrs: softmax.Softmax.Attrs) -> Contributions:
     """``y * (dy - sum(dy * y))``."""
     weighted = step.adjoint * step.result
     total = weighted.sum((attrs.axis,), keepdims=True)
@@ -21,7 +21,7 @@ def _softmax_derivative(step: Step, attrs: softmax.Softmax.Attrs) -> Contributio
 
 
 @derivative(softmax.LogSoftmax)
-def _log_softmax_derivative(step: Step, attrs: softmax.LogSoftmax.Attrs) -> Contributions:
+def _log_softmax_derivative(step: DerivativeStep, attrs: softmax.LogSoftmax.Attrs) -> Contributions:
     """``dy - softmax(x) * sum(dy)``."""
     total = step.adjoint.sum((attrs.axis,), keepdims=True)
     return [step.adjoint - step.result.apply(unary.Exp) * total]

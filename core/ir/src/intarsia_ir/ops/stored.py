@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rules about quantised tensors ask: which tensor, scale and zero point a value stands for."""
+"""What rules about quantized tensors ask: which tensor, scale and zero point a value stands for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .arrays import Array
 
 
 class Stored(Struct, frozen=True):
-    """A quantised tensor.
+    """A quantized tensor.
 
     Attributes:
         value: The integers.

@@ -13,7 +13,7 @@ from intarsia_runtime.errors import TypeRuleError
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, TensorType, TupleType, Type
-from ..tir.buffer import Buffer, Scope
+from ..tir.buffer import Buffer, MemoryScope
 from ..tir.build import allocate, cell, get, lets, load, parallel, put, seq, serial, store
 from ..tir.expr import (
     INDEX,
@@ -32,7 +32,7 @@ from ..tir.expr import (
     select,
 )
 from ..tir.func import PrimFunc
-from ..tir.stmt import If, Stmt, Store
+from ..tir.stmt import IfStmt, Stmt, Store
 from ..tir.tensor import extents
 from .arrays import Array
 from .batch_axis import BATCH_AXES
@@ -52,7 +52,8 @@ class NonMaxSuppression(Op):
     ``[batch, classes, boxes]``. Results: the chosen boxes in order, zeros behind them, int64
     ``[batch, classes, count]``; how many they are, int64 ``[batch, classes]``; and the scores of
     boxes that are left when ``count`` are chosen, negative infinity elsewhere. Boxes overlap too
-    far if what they share is more than ``overlap`` of what they cover together.
+    far if what they share is more than ``overlap`` of what they cover together. A third operand,
+    float32 ``[2]``, has ``overlap`` and ``least`` instead of the attributes.
     """
 
     fixed_sizes = "the last of the boxes': it is 4"
@@ -67,7 +68,9 @@ class NonMaxSuppression(Op):
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
         """Boxes chosen, their number, and the scores that are left."""
-        corners, scores = operands(cls.name, types, 2)
+        corners, scores, *limits = operands(cls.name, types, 2, 3)
+        if any(limit != TensorType((2,), DType.FLOAT32) for limit in limits):
+            raise TypeRuleError(f"{cls.name}: limits are two of float32, got {limits[0]}")
         if {corners.dtype, scores.dtype} != {DType.FLOAT32}:
             raise TypeRuleError(f"{cls.name}: takes float32, got {corners} and {scores}")
         fits = scores.rank == corners.rank == 3 and corners.shape[1] == 4
@@ -88,22 +91,28 @@ class NonMaxSuppression(Op):
         )
 
     @staticmethod
-    def reference(attrs: Attrs, corners: Array, scores: Array) -> tuple[Array, Array, Array]:
+    def reference(
+        attrs: Attrs, corners: Array, scores: Array, *limits: Array
+    ) -> tuple[Array, Array, Array]:
         """Take boxes by their scores, the first of equal ones first, and drop what overlaps."""
+        pair = limits[0] if limits else np.array([attrs.overlap, attrs.least], np.float32)
+        overlap, least = float(pair[0]), float(pair[1])
         places = np.zeros((*scores.shape[:2], attrs.count), np.int64)
         counts = np.zeros(scores.shape[:2], np.int64)
         left = np.full_like(scores, _GONE)
         for at in np.ndindex(*counts.shape):
             row = scores[at]
             order = np.argsort(-row, kind="stable")
-            order = order[row[order] > np.float32(attrs.least)]
-            chosen, rest = _suppressed(corners[at[0]], order, attrs.count, attrs.overlap)
+            order = order[row[order] > least]
+            chosen, rest = _suppressed(corners[at[0]], order, attrs.count, overlap)
             places[at][: len(chosen)], counts[at] = chosen, len(chosen)
             left[at][rest] = row[rest]
         return places, counts, left
 
     @staticmethod
-    def loops(attrs: Attrs, corners: TensorType, scores: TensorType) -> PrimFunc:
+    def loops(
+        attrs: Attrs, corners: TensorType, scores: TensorType, *limits: TensorType
+    ) -> PrimFunc:
         """Find the best box that is left, and look at all by vectors; classes are independent."""
         batch, classes, boxes = extents(scores.shape)
         given = Buffer("corners", (batch, 4, boxes), DType.FLOAT32)
@@ -111,13 +120,19 @@ class NonMaxSuppression(Op):
         places = Buffer("places", (batch, classes, attrs.count), INDEX)
         counts = Buffer("counts", (batch, classes), INDEX)
         left = Buffer("left", (batch, classes, boxes), DType.FLOAT32)
+        asked = [Buffer("limits", (2,), DType.FLOAT32)] if limits else []
+        fixed = [const(float(np.float32(n)), DType.FLOAT32) for n in (attrs.overlap, attrs.least)]
+        overlap, least = [load(asked[0], n) for n in range(2)] if asked else fixed
 
         def row(number: PrimExpr) -> Stmt:
             at = (number // classes, number % classes)
-            return _Row(attrs, given, rated, places, counts, left, at).loops()
+            return _ClassRow(
+                attrs.count, overlap, least, given, rated, places, counts, left, at
+            ).loops()
 
         body = parallel(batch * classes, row)
-        return PrimFunc("non_max_suppression", (given, rated, places, counts, left), 3, body)
+        params = (given, rated, *asked, places, counts, left)
+        return PrimFunc("non_max_suppression", params, 3, body)
 
 
 def _suppressed(
@@ -138,10 +153,12 @@ def _suppressed(
     return chosen, order
 
 
-class _Row(Struct, frozen=True):
+class _ClassRow(Struct, frozen=True):
     """One class of one image."""
 
-    attrs: NonMaxSuppression.Attrs
+    count: int
+    overlap: PrimExpr
+    least: PrimExpr
     corners: Buffer
     scores: Buffer
     places: Buffer
@@ -165,14 +182,14 @@ class _Row(Struct, frozen=True):
                 put(filled, number + 1),
                 self._drop(get(place), highest),
             )
-            return If(get(highest) > _gone(1), chosen, store(self.places, slot, index(0)))
+            return IfStmt(get(highest) > _gone(1), chosen, store(self.places, slot, index(0)))
 
         return allocate(
             (highest, place, filled),
             seq(
                 put(filled, index(0)),
                 self._over(self._candidates, highest),
-                serial(self.attrs.count, choose, "chosen"),
+                serial(self.count, choose, "chosen"),
                 store(self.counts, self.at, get(filled)),
             ),
         )
@@ -181,7 +198,7 @@ class _Row(Struct, frozen=True):
         """Write what is left of each score, given its index and the lanes, and find the highest."""
         boxes = self.scores.shape[2]
         rest = boxes % _LANES
-        best = Buffer("best", (_LANES,), DType.FLOAT32, Scope.REGISTER)
+        best = Buffer("best", (_LANES,), DType.FLOAT32, MemoryScope.REGISTER)
         whole = (Ramp(index(0), 1, _LANES),)
         current = Load(best, whole, DType.FLOAT32, _LANES)
 
@@ -208,8 +225,7 @@ class _Row(Struct, frozen=True):
 
     def _candidates(self, start: PrimExpr, lanes: int) -> PrimExpr:
         items = _items(self.scores, self.at, start, lanes)
-        least = const(float(np.float32(self.attrs.least)), DType.FLOAT32)
-        return select(items > _spread(least, lanes), items, _gone(lanes))
+        return select(items > _spread(self.least, lanes), items, _gone(lanes))
 
     def _find(self, value: PrimExpr, place: Buffer) -> Stmt:
         """Find the first of the highest scores."""
@@ -219,7 +235,7 @@ class _Row(Struct, frozen=True):
 
         def check(where: PrimExpr) -> Stmt:
             same = equal(load(self.left, *self.at, where), value)
-            return If(get(place) < index(0), If(same, put(place, where)))
+            return IfStmt(get(place) < index(0), IfStmt(same, put(place, where)))
 
         def block(number: PrimExpr) -> Stmt:
             start = number * _LANES
@@ -227,7 +243,7 @@ class _Row(Struct, frozen=True):
                 _items(self.left, self.at, start, _LANES), Broadcast(value, _LANES, DType.FLOAT32)
             )
             some = ReduceLanes(BinaryOp.OR, same, DType.BOOL)
-            return If(missing, If(some, serial(_LANES, lambda at: check(start + at), "at")))
+            return IfStmt(missing, IfStmt(some, serial(_LANES, lambda at: check(start + at), "at")))
 
         return seq(
             put(place, index(-1)),
@@ -252,7 +268,7 @@ class _Row(Struct, frozen=True):
             shared = maximum(height, zero) * maximum(width, zero)
             mine = (high_y - low_y) * (high_x - low_x)
             area = (other[2] - other[0]) * (other[3] - other[1])
-            limit = _spread(const(float(np.float32(self.attrs.overlap)), DType.FLOAT32), lanes)
+            limit = _spread(self.overlap, lanes)
             keep = shared <= limit * (mine + area - shared)
             return select(keep, _items(self.left, self.at, start, lanes), _gone(lanes))
 

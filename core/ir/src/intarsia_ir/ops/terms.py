@@ -166,7 +166,7 @@ class Term(Struct, frozen=True):
         return wide.reshape((*before, size * stride, *after)).part(axis, 0, (size - 1) * stride + 1)
 
 
-class Step(Struct, frozen=True):
+class DerivativeStep(Struct, frozen=True):
     """One call that derivatives are carried back through.
 
     Attributes:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
-from ..tir.buffer import Buffer, Scope
+from ..tir.buffer import Buffer, MemoryScope
 from ..tir.build import allocate, cell, get, let, load, put, seq, serial, store
 from ..tir.expr import (
     INDEX,
@@ -34,7 +34,7 @@ from ..tir.expr import (
     maximum,
     minimum,
 )
-from ..tir.stmt import If, Seq, Stmt, Store
+from ..tir.stmt import IfStmt, Seq, Stmt, Store
 
 FEWEST, MOST = 32, 512
 """How many elements are wanted at least and at most: fewer a heap finds faster, more a sort."""
@@ -86,7 +86,7 @@ class Threshold(Struct, frozen=True):
         def step(_: PrimExpr) -> Stmt:
             middle = get(low) * 0.5 + get(high) * 0.5
             body = let(middle, lambda place: self._try(place, low, high, limit, passed), "middle")
-            return If(binary(BinaryOp.NE, get(passed), index(self._count)), body)
+            return IfStmt(binary(BinaryOp.NE, get(passed), index(self._count)), body)
 
         done = self._take(limit)
         return allocate(
@@ -97,7 +97,7 @@ class Threshold(Struct, frozen=True):
                 self._extreme(low, BinaryOp.MIN),
                 self._extreme(high, BinaryOp.MAX),
                 serial(_STEPS, step, "step"),
-                If(equal(get(passed), index(self._count)), done, otherwise),
+                IfStmt(equal(get(passed), index(self._count)), done, otherwise),
             ),
         )
 
@@ -110,7 +110,7 @@ class Threshold(Struct, frozen=True):
     def _extreme(self, result: Buffer, op: BinaryOp) -> Stmt:
         """Find an extreme of the row; the last vector overlaps the one before."""
         size, dtype = self.data.shape[1], self.data.dtype
-        best = Buffer("best", (_LANES,), dtype, Scope.REGISTER)
+        best = Buffer("best", (_LANES,), dtype, MemoryScope.REGISTER)
         whole = (Ramp(IntImm(0), 1, _LANES),)
         current = Load(best, whole, dtype, _LANES)
         chosen = minimum if op is BinaryOp.MIN else maximum
@@ -137,7 +137,8 @@ class Threshold(Struct, frozen=True):
         upper, lower = closer if self.largest else reversed(closer)
         found = equal(get(passed), index(self._count))
         return seq(
-            self._counted(place, passed), If(found, put(limit, place), If(many, upper, lower))
+            self._counted(place, passed),
+            IfStmt(found, put(limit, place), IfStmt(many, upper, lower)),
         )
 
     def _counted(self, place: PrimExpr, passed: Buffer) -> Stmt:
@@ -157,9 +158,9 @@ class Threshold(Struct, frozen=True):
     def _take(self, limit: Buffer) -> Stmt:
         """Keep what passes, in the order of the row; then write each to its rank."""
         room = -(-self._count // _SORTED) * _SORTED
-        kept = Buffer("kept", (room,), self.data.dtype, Scope.STACK)
-        origins = Buffer("origins", (room,), INDEX, Scope.STACK)
-        used = Buffer("used", (room,), INDEX, Scope.STACK)
+        kept = Buffer("kept", (room,), self.data.dtype, MemoryScope.STACK)
+        origins = Buffer("origins", (room,), INDEX, MemoryScope.STACK)
+        used = Buffer("used", (room,), INDEX, MemoryScope.STACK)
         filled = cell("filled", INDEX)
 
         def begin(at: PrimExpr) -> Stmt:
@@ -172,7 +173,7 @@ class Threshold(Struct, frozen=True):
                 store(origins, (get(filled),), at),
                 put(filled, get(filled) + 1),
             )
-            return If(self._before(item, get(limit)), taken)
+            return IfStmt(self._before(item, get(limit)), taken)
 
         return allocate(
             (kept, origins, used, filled),
@@ -195,7 +196,7 @@ class Threshold(Struct, frozen=True):
                 self._vector(start, _BLOCK), Broadcast(get(limit), _BLOCK, self.data.dtype)
             )
             chosen = ReduceLanes(BinaryOp.OR, passes, DType.BOOL)
-            return If(chosen, serial(_BLOCK, lambda at: keep(start + at), "at"))
+            return IfStmt(chosen, serial(_BLOCK, lambda at: keep(start + at), "at"))
 
         return seq(
             serial(size // _BLOCK, block, "block"),
@@ -229,7 +230,7 @@ class Threshold(Struct, frozen=True):
 
 def _total(flags: Callable[[PrimExpr], PrimExpr], vectors: int, lanes: int, result: Buffer) -> Stmt:
     """Count the lanes that are true in some vectors."""
-    counts = Buffer("counts", (lanes,), DType.INT32, Scope.REGISTER)
+    counts = Buffer("counts", (lanes,), DType.INT32, MemoryScope.REGISTER)
     whole = (Ramp(IntImm(0), 1, lanes),)
     current = Load(counts, whole, DType.INT32, lanes)
 

@@ -14,7 +14,7 @@ from .constants import is_float, is_whole
 from .derivative import DERIVATIVES, Derivative, derivative
 from .integer_forms import INTEGER_FORMS, IntegerForm
 from .rewriting import simplification
-from .terms import Contributions, Step, Term
+from .terms import Contributions, DerivativeStep, Term
 from .unary import Cast, Clip
 
 Slope: TypeAlias = "Callable[[Term, Term], Term | float]"
@@ -27,7 +27,7 @@ def _slope(*ops: type[Op]) -> Callable[[SlopeT], SlopeT]:
     """Register the slope of operators without attributes."""
 
     def register(slope: SlopeT) -> SlopeT:
-        def rule(step: Step, attrs: OpAttrs) -> Contributions:
+        def rule(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
             return [step.adjoint * slope(step.args[0], step.result)]
 
         DERIVATIVES.give(Derivative(rule), *ops)
@@ -147,13 +147,13 @@ def _tanh(x: Term, y: Term) -> Term:
 
 
 @derivative(unary.Ceil, unary.Floor, unary.Round, unary.Sign)
-def _flat(step: Step, attrs: OpAttrs) -> Contributions:
+def _flat(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
     """Nothing: the operator is constant but for its jumps."""
     return [None] * len(step.args)
 
 
 @derivative(Clip)
-def _clip_derivative(step: Step, attrs: unary.Clip.Attrs) -> Contributions:
+def _clip_derivative(step: DerivativeStep, attrs: unary.Clip.Attrs) -> Contributions:
     """Keep what is within the limits, these included."""
     (x,) = step.args
     within = x.equals(step.result)
@@ -161,7 +161,7 @@ def _clip_derivative(step: Step, attrs: unary.Clip.Attrs) -> Contributions:
 
 
 @derivative(Cast)
-def _cast_derivative(step: Step, attrs: unary.Cast.Attrs) -> Contributions:
+def _cast_derivative(step: DerivativeStep, attrs: unary.Cast.Attrs) -> Contributions:
     """Convert back; nothing goes through integers."""
     (x,) = step.args
     return [step.adjoint.apply(unary.Cast, attrs=unary.Cast.Attrs(dtype=x.type.dtype))]
@@ -208,7 +208,7 @@ def drop_cast_to_same(expr: Expr) -> Expr | None:
 
 
 @simplification(Cast)
-def drop_quantised_round_trip(expr: Expr) -> Expr | None:
+def drop_quantized_round_trip(expr: Expr) -> Expr | None:
     """cast(cast(clip(round(x), 0, 255), uint8), float32) --> clip(round(x), 0, 255)
 
     Whole numbers within the range of the integer type come back as they were; only a NaN, which is

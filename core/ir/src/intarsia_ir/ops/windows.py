@@ -10,8 +10,9 @@ import numpy as np
 from msgspec import Struct
 
 from intarsia_runtime.errors import TypeRuleError
-from intarsia_runtime.size import minimum
+from intarsia_runtime.size import Dim, minimum
 
+from ..graph.guards import require_at_most
 from ..graph.types import Shape, Size
 from .arrays import Array
 from .type_rules import shape_text
@@ -65,8 +66,19 @@ class Windows(Struct, frozen=True):
                 raise TypeRuleError(
                     f"{name}: {what} {settings[what]} must be at least 1 everywhere"
                 )
-        if not signed_padding and any(low < 0 or high < 0 for low, high in self.padding):
+        if signed_padding:  # of a result, whose size the caller checks
+            return
+        if any(low < 0 or high < 0 for low, high in self.padding):
             raise TypeRuleError(f"{name}: padding {self.padding} must not be negative")
+        why = f"{name}: a window must fit into what it moves over"
+        for axis, size in enumerate(spatial):
+            if isinstance(size, Dim):
+                room = size + sum(self.padding[axis]) + self._overhang(axis)
+                require_at_most(self.extents[axis], room, why)
+
+    def _overhang(self, axis: int) -> int:
+        """Return how much of a last window may leave the padded input."""
+        return self.strides[axis] - 1 if self.ceil_mode else 0
 
     def output_shape(self, name: str, spatial: Shape) -> Shape:
         """Return how many windows there are in each dimension.
@@ -79,12 +91,12 @@ class Windows(Struct, frozen=True):
             low, high = self.padding[axis]
             stride, extent = self.strides[axis], self.extents[axis]
             room = size + (low + high - extent)
-            if isinstance(room, int) and room < 0:
+            if isinstance(room, int) and room + self._overhang(axis) < 0:
                 raise TypeRuleError(
                     f"{name}: a window of {extent} does not fit into dimension {axis} of the"
                     f" spatial shape {shape_text(spatial)} with padding {self.padding[axis]}"
                 )
-            count = (room + (stride - 1 if self.ceil_mode else 0)) // stride + 1
+            count = (room + self._overhang(axis)) // stride + 1
             if self.ceil_mode:
                 # A window must begin inside the input or the padding before it.
                 count = minimum(count, (size + (low - 1)) // stride + 1)

@@ -14,7 +14,7 @@ from ..graph.types import TensorType
 from ..graph.walk import children, post_order, rewrite_expr
 from ..ops import OPERATORS
 from ..ops.derivative import DERIVATIVES, Derivative, Expansion
-from ..ops.terms import Step, Term
+from ..ops.terms import DerivativeStep, Term
 
 STATIC_HINT = "give every input a shape, e.g. --shape input:1,3,224,224"
 
@@ -155,7 +155,7 @@ def _through_call(
     shares = None
     if isinstance(rule, Derivative):
         args = tuple(_static(arg, node.span) for arg in node.args)
-        step = Step(node, args, Term(node, node.span), fields, needed)
+        step = DerivativeStep(node, args, Term(node, node.span), fields, needed)
         shares = rule.adjoint(step, node.attrs)
     if shares is None:
         reason = DERIVATIVES.reason(node.op)

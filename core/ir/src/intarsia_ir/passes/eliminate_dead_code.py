@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from ..graph.expr import CallFunction, Constant, Expr, Function, If
+from ..graph.control import called_by
+from ..graph.expr import Constant, Expr, Function, GlobalVar, If
 from ..graph.module import IRModule
 from ..graph.walk import post_order
 from .base import Pass, Remarks, rewrite
@@ -14,7 +15,7 @@ def eliminate_dead_code(module: IRModule, _remarks: Remarks) -> IRModule:
 
     A function is a graph, so a call that nothing uses is not in it in the first place.
     """
-    return _drop_functions(rewrite(module, choose_branch))
+    return drop_functions(rewrite(module, choose_branch))
 
 
 def choose_branch(expr: Expr) -> Expr | None:
@@ -27,14 +28,16 @@ def choose_branch(expr: Expr) -> Expr | None:
             return None
 
 
-def _drop_functions(module: IRModule) -> IRModule:
+def drop_functions(module: IRModule) -> IRModule:
+    """Return the module without the functions that ``main`` does not reach."""
     reached = {"main"}
     todo: list[Function] = [module.main]
     while todo:
         for node in post_order(todo.pop().body):
-            if isinstance(node, CallFunction) and node.function.name not in reached:
-                reached.add(node.function.name)
-                todo.append(module.function(node.function))
+            for name in called_by(node):
+                if name not in reached:
+                    reached.add(name)
+                    todo.append(module.function(GlobalVar(name)))
     kept = {name: f for name, f in module.functions.items() if name in reached}
     return module if len(kept) == len(module.functions) else module.with_functions(kept)
 

@@ -32,7 +32,7 @@ class _Folder(Struct):
 
     def fold(self, expr: Expr) -> Expr | None:
         """op(constants) --> constant"""
-        if not isinstance(expr, Call) or expr.name in self.kept:
+        if not isinstance(expr, Call) or expr.op.defines_size or expr.name in self.kept:
             return None
         operands = [arg for arg in expr.args if isinstance(arg, Constant)]
         if len(operands) != len(expr.args) or not self._affordable(expr, operands):
@@ -49,7 +49,7 @@ class _Folder(Struct):
                 result = expr.op.reference(expr.attrs, *arrays)
         except ResourceError:
             raise
-        except Exception as error:  # folding is an optimisation: the call itself stays
+        except Exception as error:  # folding is an optimization: the call itself stays
             self.remarks.add("fold-constants", f"'{expr.name}' is not folded: {error}", expr.span)
             return None
         return self._wrap(expr, result)
@@ -91,7 +91,7 @@ def fold_constants(module: IRModule, remarks: Remarks) -> IRModule:
 
 
 def fold_floats(module: IRModule, remarks: Remarks) -> IRModule:
-    """Fold constants, but leave quantised constants quantised: what reads them may be, too."""
+    """Fold constants, but leave quantized constants quantized: what reads them may be, too."""
     return rewrite(module, _Folder(remarks, frozenset({"qnn.dequantize"})).fold)
 
 

@@ -105,7 +105,7 @@ def _around(found: Expr, around: list[Call], result: Parameters) -> Expr:
 
 
 def is_in_float(node: Call) -> bool:
-    """Whether an operator is computed in float32 although its operands are quantised."""
+    """Whether an operator is computed in float32 although its operands are quantized."""
     if node.name.startswith(_QUANTIZED):
         return False
     only = len(node.args) == 1
@@ -118,7 +118,7 @@ def is_in_float(node: Call) -> bool:
 
 
 def _report(function: Function, remarks: Remarks) -> None:
-    """Name the operators that are computed in float32 although their operands are quantised."""
+    """Name the operators that are computed in float32 although their operands are quantized."""
     for node in post_order(function.body):
         if isinstance(node, Call) and is_in_float(node):
             reason = INTEGER_FORMS.reason(node.op)

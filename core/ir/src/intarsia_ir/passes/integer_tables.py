@@ -65,7 +65,7 @@ def _as_table(expr: Call, result: Parameters) -> Expr | None:
 
 
 def _table(root: Call, leaf: Expr, source: Stored, inside: set[Call]) -> Array:
-    """Evaluate an element-wise expression of one quantised tensor for all its numbers."""
+    """Evaluate an element-wise expression of one quantized tensor for all its numbers."""
     scale, zero = source.scale.data.reshape(()), source.zero.data.reshape(())
     whole = table_inputs(source.dtype).astype(np.int32) - zero.astype(np.int32)
     values: dict[Expr, Array] = {leaf: np.asarray(whole.astype(np.float32) * scale)}

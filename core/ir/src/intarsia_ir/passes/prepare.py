@@ -30,15 +30,17 @@ _ORDER = """
     fold_constants.FOLD_FLOATS
     fuse_quantize
     fold_constants
+    specialize_bodies
     simplify
     eliminate_dead_code
     select_branches
     deduplicate
-    recognise
+    recognize
     sink_reshapes
     fuse_batch_norm
     look_up
     fold_constants
+    specialize_bodies
     simplify
     deduplicate
     eliminate_dead_code

@@ -49,8 +49,10 @@ def drop_regions(
         objection: Says in words and numbers why a region is not wanted; empty if it is.
         code: Kind of the reason; ``slower`` if the accelerator could compute the region.
     """
-    said = [(region, objection(region)) for region in regions]
-    return tuple(keep_calls(region, (), why, code=code) if why else region for region, why in said)
+    objections = [(region, objection(region)) for region in regions]
+    return tuple(
+        keep_calls(region, (), why, code=code) if why else region for region, why in objections
+    )
 
 
 def count_macs(region: Region) -> int:

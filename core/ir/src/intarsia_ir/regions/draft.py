@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Mapping
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy as np
 from intarsia_runtime.errors import PluginError
 
 from ..graph.expr import Call, Constant, Expr, tensor_type
+from ..graph.typical import typical
+from ..tir.tensor import extents as tensor_extents
 
 V = TypeVar("V", bound=Hashable)
 
@@ -56,6 +58,24 @@ class Draft(ABC, Generic[V]):
 def sizes(expr: Expr) -> tuple[int, ...]:
     """Return the static shape of a tensor."""
     return tensor_type(expr).static_shape
+
+
+def extents(expr: Expr) -> tuple[int, ...]:
+    """Return the shape of a tensor, in which an expression stands for a size of the run.
+
+    Such a size does a number's arithmetic and refuses to be compared but for equality.
+    """
+    return tensor_extents(tensor_type(expr).shape)
+
+
+def typical_sizes(expr: Expr, values: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape of a tensor with typical numbers in the place of sizes of the run.
+
+    Args:
+        expr: The tensor.
+        values: What size variables are taken for: those of its region.
+    """
+    return tuple(typical(size, values) for size in tensor_type(expr).shape)
 
 
 def label_of(call: Call) -> str:

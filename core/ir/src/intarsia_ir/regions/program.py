@@ -26,7 +26,7 @@ Place: TypeAlias = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RegionStep:
+class MatchStep:
     """One match.
 
     Attributes:
@@ -51,7 +51,7 @@ class RegionProgram:
         constants: The weights that steps read, by names unique in the artifact.
     """
 
-    steps: tuple[RegionStep, ...]
+    steps: tuple[MatchStep, ...]
     outputs: tuple[Place, ...]
     constants: Mapping[str, np.ndarray]
 
@@ -78,12 +78,12 @@ def region_program(region: Region) -> RegionProgram:
             places[value] = ("field", places[value.tuple][1], value.index)
         return places[value]
 
-    steps: list[RegionStep] = []
+    steps: list[MatchStep] = []
     for call in region.calls():
         row = region.rows.get(call)
         if row is None:  # inside a pattern: its root is the step
             continue
-        steps.append(RegionStep(row, call, tuple(place(value) for value in _inputs(call, region))))
+        steps.append(MatchStep(row, call, tuple(place(value) for value in _inputs(call, region))))
         places[call] = ("step", len(steps) - 1)
     outputs = tuple(place(value) for value in region.function.outputs)
     return RegionProgram(tuple(steps), outputs, constants)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from intarsia_runtime.errors import PluginError
 
-from ..graph.walk import calls
+from ..graph.typical import TYPICAL_VALUES
+from ..graph.walk import calls, size_variables
 from .support import Code
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Region:
         code: Of such an answer: the kind of the reason. ``slower`` is a cost, which ``--plan
             greedy`` and ``--place`` overrule; with any other code the calls are gone.
         is_exact: Of such an answer: it is built as it is, and merged with nothing.
+        typical: What the size variables of its types are taken for where only speed depends on it.
     """
 
     name: str
@@ -45,6 +47,12 @@ class Region:
     why: str = ""
     code: str = Code.DROPPED.value
     is_exact: bool = False
+    typical: Mapping[str, int] = field(default_factory=lambda: TYPICAL_VALUES, repr=False)
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Size variables of its types and attributes, in order: they are arguments of its call."""
+        return size_variables(self.function)
 
     def calls(self) -> tuple[Call, ...]:
         """Operator calls in the region, operands before users."""

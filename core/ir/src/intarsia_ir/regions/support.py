@@ -9,6 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Size
 
 if TYPE_CHECKING:
     from ..graph.pattern import Match, Pattern
@@ -41,23 +42,32 @@ class Support:
         detail: The reason in words.
         seconds: What the accelerator needs for the match, as far as it knows.
         flops: Arithmetic operations of the match, if the accelerator counts them itself.
+        caution: What the accelerator computes otherwise than defined, in words; empty if nothing.
+        open_sizes: Size variables that keep the accelerator from taking it; with numbers in their
+            place it might. The report says which shapes of inputs would give them.
     """
 
     code: Code
     detail: str = ""
     seconds: float | None = None
     flops: float | None = None
+    caution: str = ""
+    open_sizes: frozenset[str] = frozenset()
 
     @classmethod
-    def yes(cls, *, seconds: float | None = None, flops: float | None = None) -> Support:
+    def yes(
+        cls, *, seconds: float | None = None, flops: float | None = None, caution: str = ""
+    ) -> Support:
         """The accelerator takes it.
 
         Args:
             seconds: Time it needs for the match, without calling the region and without borders.
             flops: Arithmetic operations it does for the match; divided by what its kind does in a
                 second. The host counts them if neither is given.
+            caution: What it computes otherwise than the operators are defined, in a few words:
+                the command line says so wherever it takes such a match.
         """
-        return cls(Code.OK, "", seconds, flops)
+        return cls(Code.OK, "", seconds, flops, caution)
 
     @classmethod
     def no(cls, code: Code | str, detail: str) -> Support:
@@ -66,6 +76,12 @@ class Support:
         ``slower`` is no limit but a cost: ``--plan greedy`` and ``--place`` overrule it.
         """
         return cls(Code(code), detail)
+
+    @classmethod
+    def no_open_size(cls, size: Size, detail: str) -> Support:
+        """The accelerator needs a number where there is a size that only the run knows."""
+        names = frozenset[str]() if isinstance(size, int) else size.variables()
+        return cls(Code.UNSUPPORTED_SHAPE, detail, open_sizes=names)
 
     def __bool__(self) -> bool:
         return self.code is Code.OK

@@ -9,12 +9,13 @@ of the documentation and the code generator's dispatch are derived from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, Never, Self, TypeAlias, TypeVar, cast
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import PluginError
+from intarsia_runtime.size import Dim, OpenSizeError, numbers
 
 from ..graph.expr import Call, Constant
 from ..graph.pattern import Match, Pattern, op
@@ -59,6 +60,10 @@ class Sentences:
     size: str = "sizes {shape} are not taken"
 
 
+Symbolic: TypeAlias = bool | tuple[int, ...]
+"""Which dimensions of a tensor may have sizes that only the run knows: all, none, or these axes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What an accelerator asks of every tensor of a match: operands and results.
@@ -67,7 +72,8 @@ class Limits:
         dtypes: Element types, for rows that name none.
         ranks: Numbers of dimensions.
         sizes: Sizes of a dimension; ``range(...)`` from 0 takes tensors without elements.
-        symbolic: Whether dimensions of unknown size are taken.
+        symbolic: Which dimensions may have sizes that only the run knows, for rows that do not
+            say: all, none, or these axes, from the end if negative.
         scalars: Whether tensors of rank 0 are taken that are computed at run time.
         tuples: Whether results may be tuples, of which each field is checked.
         rule: Asked after the tensors, and before the constant operands.
@@ -78,7 +84,7 @@ class Limits:
     dtypes: tuple[DType, ...] = tuple(DType)
     ranks: Collection[int] = range(65)
     sizes: range = range(1, 2**63 - 1)
-    symbolic: bool = False
+    symbolic: Symbolic = False
     scalars: bool = True
     tuples: bool = False
     rule: Predicate = always
@@ -86,7 +92,12 @@ class Limits:
     sentences: Sentences = Sentences()
 
     def check(
-        self, type_: TensorType, taken: tuple[DType, ...] | None, *, known: bool = False
+        self,
+        type_: TensorType,
+        taken: tuple[DType, ...] | None,
+        *,
+        known: bool = False,
+        symbolic: Symbolic | None = None,
     ) -> Support:
         """Say whether a tensor is within the limits.
 
@@ -94,29 +105,42 @@ class Limits:
             type_: Of the tensor.
             taken: Element types that are taken here; ``None`` if others check them.
             known: Whether its elements are known at compile time.
+            symbolic: Which dimensions may be symbolic here; as :attr:`symbolic` if ``None``.
         """
         words = self.sentences
         if taken is not None and type_.dtype not in taken:
             reason = dict(self.reasons).get(type_.dtype, words.dtype)
             names = ", ".join(dtype.value for dtype in taken)
-            said = reason.format(type=type_, dtype=type_.dtype, taken=names)
-            return Support.no(Code.UNSUPPORTED_DTYPE, said)
-        if not type_.is_static and self.symbolic:
-            return Support.yes()
-        if not type_.is_static:
-            return Support.no(Code.UNSUPPORTED_SHAPE, f"the shape of {type_} is not static")
-        shape = type_.static_shape
-        if not shape and not known and not self.scalars:
+            refusal = reason.format(type=type_, dtype=type_.dtype, taken=names)
+            return Support.no(Code.UNSUPPORTED_DTYPE, refusal)
+        verdict = _check_open(type_, self.symbolic if symbolic is None else symbolic)
+        if not verdict:
+            return verdict
+        shape = numbers(type_.shape)
+        if not type_.shape and not known and not self.scalars:
             return Support.no(Code.UNSUPPORTED_SHAPE, "scalars computed at run time are not taken")
         for sentence, is_beyond in (
             (words.empty, 0 in shape and 0 not in self.sizes),
-            (words.rank, len(shape) not in self.ranks),
+            (words.rank, type_.rank not in self.ranks),
             (words.size, any(size not in self.sizes for size in shape)),
         ):
             if is_beyond:
-                said = sentence.format(type=type_, rank=len(shape), shape=list(shape))
-                return Support.no(Code.UNSUPPORTED_SHAPE, said)
+                listed = ", ".join(map(str, type_.shape))
+                refusal = sentence.format(type=type_, rank=type_.rank, shape=f"[{listed}]")
+                return Support.no(Code.UNSUPPORTED_SHAPE, refusal)
         return Support.yes()
+
+
+def _check_open(type_: TensorType, symbolic: Symbolic) -> Support:
+    """Refuse a size that only the run knows on an axis where none may be."""
+    if symbolic is True or type_.is_static:
+        return Support.yes()
+    axes = {axis % type_.rank for axis in symbolic or () if -type_.rank <= axis < type_.rank}
+    for axis, size in enumerate(type_.shape):
+        if isinstance(size, Dim) and axis not in axes:
+            detail = f"axis {axis} of {type_} has the open size {size}, and needs a number"
+            return Support.no_open_size(size, detail)
+    return Support.yes()
 
 
 @dataclass(frozen=True)
@@ -142,6 +166,9 @@ class Row(Generic[D, V]):
         constant: Arguments of the root that must be known at compile time.
         doc: A sentence for the documentation: what ``accepts`` asks for.
         never: Why it takes nothing, in words; empty if it does.
+        symbolic: Which dimensions of the data may have sizes that only the run knows: all, none, or
+            these axes, from the end if negative; those of the table's limits if ``None``. A rule of
+            ``accepts`` that compares such a size refuses the match by that.
     """
 
     name: str
@@ -155,6 +182,7 @@ class Row(Generic[D, V]):
     constant: tuple[int, ...] = field(default=(), kw_only=True)
     doc: str = field(default="", kw_only=True)
     never: str = field(default="", kw_only=True)
+    symbolic: Symbolic | None = field(default=None, kw_only=True)
 
     @classmethod
     def refused(cls, name: str, reason: str, *, checks_dtypes: bool = False) -> Self:
@@ -180,7 +208,16 @@ class Row(Generic[D, V]):
             return f"never: {self.never}"
         word = "argument" if len(self.constant) == 1 else "arguments"
         indices = ", ".join(str(index) for index in sorted(self.constant))
-        return "; ".join(filter(None, (self.doc, indices and f"{word} {indices} constant")))
+        constant = indices and f"{word} {indices} constant"
+        return "; ".join(filter(None, (self.doc, constant, self._asks_for_sizes())))
+
+    def _asks_for_sizes(self) -> str:
+        if self.symbolic is None or self.symbolic is True:
+            return ""
+        if not self.symbolic:
+            return "no open size"
+        axes = ", ".join(map(str, self.symbolic))
+        return f"open sizes on axes {axes} only"
 
 
 RowT = TypeVar("RowT", bound="Row[Never, object]")
@@ -253,9 +290,21 @@ class AcceleratorTable(Generic[RowT]):
             if type_ is None:
                 return Support.no(Code.UNSUPPORTED_OP, "tuples are not taken")
             allowed = taken if number == 0 else (*taken, *row.others)
-            verdict = self.limits.check(type_, allowed if row.checks_dtypes else None, known=known)
+            verdict = self.limits.check(
+                type_,
+                allowed if row.checks_dtypes else None,
+                known=known,
+                symbolic=row.symbolic,
+            )
             if not verdict:
                 return verdict
+        try:
+            return self._check_rules(row, match)
+        except OpenSizeError as error:
+            detail = f"what it asks for depends on the open size {error.size}"
+            return Support.no_open_size(error.size, detail)
+
+    def _check_rules(self, row: RowT, match: Match) -> Support:
         verdict = self.limits.rule(match)
         if not verdict:
             return verdict
@@ -304,8 +353,9 @@ class AcceleratorTable(Generic[RowT]):
             if not verdict or last is None:
                 return verdict
             answer = cast("object", last(row, match))
-            takes = isinstance(answer, Support) and bool(answer)
-            return verdict if takes else cast("Support", answer)
+            if isinstance(answer, Support) and answer:
+                return replace(verdict, caution=answer.caution)
+            return cast("Support", answer)
 
         return SupportTable(
             tuple(self._support_row(row, partial(judge, row)) for row in self.rows),

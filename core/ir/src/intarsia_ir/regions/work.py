@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work of a call: arithmetic and traffic, counted from its types."""
+"""The work of a call: arithmetic and traffic, counted from its types.
+
+Of sizes that only the run knows, values that are typical of them count.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..graph.expr import Call
-from ..graph.op import OpKind
+from ..graph.op import OpKind, closed_attrs
 from ..graph.types import TensorType, TupleType, Type
+from ..graph.typical import TYPICAL_VALUES, typical_type
 
 HEAVY = frozenset({OpKind.ANCHOR, OpKind.REDUCTION, OpKind.OPAQUE})
 
@@ -15,44 +21,56 @@ def is_heavy(call: Call) -> bool:
     return call.op.kind in HEAVY
 
 
-def count_flops(call: Call) -> int:
-    """Return the arithmetic operations of a call; 0 for light ones and for symbolic sizes.
+def count_flops(call: Call, values: Mapping[str, int] = TYPICAL_VALUES) -> int:
+    """Return the arithmetic operations of a call; 0 for light ones.
 
     A product with its sum counts two; an operator that does not count its products does one
     operation for each element that it reads.
+
+    Args:
+        call: What is counted.
+        values: What size variables are taken for.
     """
     if not is_heavy(call):
         return 0
     if call.op.products is not None:
-        return 2 * count_products(call)
-    types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
-    if not all(kind.is_static for kind in types):
-        return 0
-    return max((kind.elements for kind in types), default=0)
+        return 2 * count_products(call, values)
+    return max((kind.elements for kind in _operands(call, values)), default=0)
 
 
-def count_products(call: Call) -> int:
+def count_products(call: Call, values: Mapping[str, int] = TYPICAL_VALUES) -> int:
     """Return the multiplications of a convolution or a product of matrices; 0 for other calls.
 
-    Symbolic sizes count as nothing.
+    Args:
+        call: What is counted.
+        values: What size variables are taken for.
     """
-    types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
-    result = call.type
+    types, result = _operands(call, values), typical_type(call.type, values)
     if call.op.products is None or len(types) < len(call.args):
         return 0
-    if not isinstance(result, TensorType) or not all(k.is_static for k in (result, *types)):
-        return 0
-    return call.op.products(call.attrs, result, *types)
+    attrs = closed_attrs(call.attrs, values)
+    return call.op.products(attrs, result, *types) if isinstance(result, TensorType) else 0
 
 
-def count_bytes(*types: Type) -> int:
-    """Return the size of values; symbolic sizes count as nothing."""
+def _operands(call: Call, values: Mapping[str, int]) -> list[TensorType]:
+    """Return the types of the operands that are tensors."""
+    types = (typical_type(arg.type, values) for arg in call.args)
+    return [kind for kind in types if isinstance(kind, TensorType)]
+
+
+def count_bytes(*types: Type, values: Mapping[str, int] = TYPICAL_VALUES) -> int:
+    """Return the size of values.
+
+    Args:
+        types: Of the values.
+        values: What size variables are taken for.
+    """
     total = 0
-    todo = [*types]
+    todo = [typical_type(kind, values) for kind in types]
     while todo:
         match todo.pop():
             case TupleType(fields=fields):
                 todo.extend(fields)
             case TensorType() as tensor:
-                total += tensor.bytes if tensor.is_static else 0
+                total += tensor.bytes
     return total

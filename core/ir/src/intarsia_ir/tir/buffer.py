@@ -10,7 +10,7 @@ from math import prod
 from intarsia_runtime.dtype import DType
 
 
-class Scope(Enum):
+class MemoryScope(Enum):
     """Where a buffer lives."""
 
     GLOBAL = "global"  # parameter, or workspace planned by the caller
@@ -34,7 +34,7 @@ class Buffer:
     name: str
     shape: tuple[int, ...]
     dtype: DType
-    scope: Scope = Scope.GLOBAL
+    scope: MemoryScope = MemoryScope.GLOBAL
 
     @property
     def elements(self) -> int:

@@ -8,9 +8,9 @@ from math import prod
 
 from intarsia_runtime.dtype import DType
 
-from .buffer import Buffer, Scope
+from .buffer import Buffer, MemoryScope
 from .expr import Load, PrimExpr, TirVar, index
-from .stmt import Allocate, For, ForKind, If, LetStmt, Seq, Stmt, Store
+from .stmt import Allocate, For, ForKind, IfStmt, LetStmt, Seq, Stmt, Store
 
 
 def load(buffer: Buffer, *indices: PrimExpr | int) -> Load:
@@ -25,7 +25,7 @@ def store(buffer: Buffer, indices: Sequence[PrimExpr | int], value: PrimExpr) ->
 
 def cell(name: str, dtype: DType) -> Buffer:
     """Return one scalar that can be written again; it lives where it is allocated."""
-    return Buffer(name, (1,), dtype, Scope.REGISTER)
+    return Buffer(name, (1,), dtype, MemoryScope.REGISTER)
 
 
 def get(variable: Buffer) -> Load:
@@ -73,7 +73,7 @@ def allocate(buffers: Sequence[Buffer], body: Stmt) -> Stmt:
 
 def guarded(condition: PrimExpr | None, body: Stmt) -> Stmt:
     """``body`` where a condition holds; everywhere if there is none."""
-    return body if condition is None else If(condition, body)
+    return body if condition is None else IfStmt(condition, body)
 
 
 def let(value: PrimExpr, body: Callable[[PrimExpr], Stmt], name: str = "value") -> Stmt:

@@ -19,7 +19,7 @@ from .expr import (
     Broadcast,
     CallIntrinsic,
     CallTarget,
-    Cast,
+    CastExpr,
     FloatImm,
     IfThenElse,
     IntImm,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .buffer import Buffer
     from .tensor import Tensor
 
-__all__ = ["Evaluator", "apply_binary", "cast_array", "numpy_dtype"]
+__all__ = ["ExprEvaluator", "apply_binary", "cast_array", "numpy_dtype"]
 
 _UFUNCS = {
     BinaryOp.ADD: np.add,
@@ -87,7 +87,7 @@ def _trunc_div(a: Array, b: Array) -> Array:
 
 
 def cast_array(value: Array, dtype: DType) -> Array:
-    """Convert elements as :class:`~intarsia_ir.tir.expr.Cast` specifies."""
+    """Convert elements as :class:`~intarsia_ir.tir.expr.CastExpr` specifies."""
     target = numpy_dtype(dtype)
     if dtype is DType.BOOL:
         return value != value.dtype.type(0)
@@ -101,7 +101,7 @@ def cast_array(value: Array, dtype: DType) -> Array:
     return np.where(wide <= float(limits.min), target.type(limits.min), result)[()]
 
 
-class Evaluator:
+class ExprEvaluator:
     """Evaluates expressions for one assignment of the variables; a shared node once.
 
     Args:
@@ -161,7 +161,7 @@ class Evaluator:
                 ]
             case IfThenElse():
                 return self._if_then_else(expr)
-            case Cast():
+            case CastExpr():
                 return cast_array(self.value(expr.value), expr.dtype)
             case CallIntrinsic():
                 return apply_intrinsic(expr.intrinsic, [self.value(arg) for arg in expr.args])
@@ -197,8 +197,8 @@ class Evaluator:
             return self.value(expr.a if condition else expr.b)
         inherited = True if self._mask is None else self._mask
         sides = (
-            Evaluator(self._env, self._memory, inherited & condition).value(expr.a),
-            Evaluator(self._env, self._memory, inherited & ~condition).value(expr.b),
+            ExprEvaluator(self._env, self._memory, inherited & condition).value(expr.a),
+            ExprEvaluator(self._env, self._memory, inherited & ~condition).value(expr.b),
         )
         return np.where(condition, *sides)
 

@@ -186,7 +186,7 @@ class IfThenElse(Arithmetic):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cast(Arithmetic):
+class CastExpr(Arithmetic):
     """``value`` as another element type.
 
     Float to integer truncates and saturates, NaN gives 0; bool is ``value != 0``.
@@ -274,7 +274,7 @@ PrimExpr: TypeAlias = (
     | Binary
     | Select
     | IfThenElse
-    | Cast
+    | CastExpr
     | CallIntrinsic
     | CallTarget
     | Load
@@ -450,7 +450,7 @@ def if_then_else(condition: PrimExpr, a: Operand, b: Operand) -> PrimExpr:
 
 def cast(value: PrimExpr, dtype: DType) -> PrimExpr:
     """Convert to an element type; the same object if it has that type already."""
-    return value if value.dtype is dtype else Cast(value, dtype, value.lanes)
+    return value if value.dtype is dtype else CastExpr(value, dtype, value.lanes)
 
 
 def minimum(a: Operand, b: Operand) -> PrimExpr:

@@ -15,9 +15,9 @@ import numpy as np
 
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 
-from .evaluate import Array, Evaluator, apply_binary, numpy_dtype
+from .evaluate import Array, ExprEvaluator, apply_binary, numpy_dtype
 from .expr import INDEX, BinaryOp, IntImm, PrimExpr, TirVar
-from .stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Stmt, Store
+from .stmt import Allocate, Barrier, For, IfStmt, Invoke, LetStmt, Seq, Stmt, Store
 from .tensor import ArgReduction, Axis, Reduction, Tensor
 from .walk import statements, tensors
 
@@ -64,7 +64,7 @@ def _evaluate_body(
         case ArgReduction():
             result = _evaluate_arg(body, tensor.shape, env, values)
         case _:
-            result = Evaluator(env, values).value(body)
+            result = ExprEvaluator(env, values).value(body)
     return np.array(np.broadcast_to(result, tensor.shape), dtype, order="C")
 
 
@@ -81,7 +81,7 @@ def _evaluate_reduction(
     env: Mapping[TirVar, Array],
     values: Mapping[Tensor, Array],
 ) -> Array:
-    init = np.broadcast_to(Evaluator(env, values).value(body.init), shape)
+    init = np.broadcast_to(ExprEvaluator(env, values).value(body.init), shape)
     if any(axis.extent == 0 for axis in body.axes):
         return init
     outer = 0
@@ -93,7 +93,7 @@ def _evaluate_reduction(
         grid = _with_reduction_axes(env, len(shape), inner)
         for axis, at in zip(body.axes[:outer], point, strict=True):
             grid[axis.var] = np.asarray(at, np.int64)
-        part = Evaluator(grid, values).value(body.value)
+        part = ExprEvaluator(grid, values).value(body.value)
         part = np.broadcast_to(part, (*shape, *(axis.extent for axis in inner)))
         reduced = reduce_trailing(body.combine, part, len(inner))
         result = apply_binary(body.combine, result, reduced)
@@ -134,7 +134,7 @@ def _evaluate_arg(
 ) -> Array:
     extent = body.axis.extent
     grid = _with_reduction_axes(env, len(shape), (body.axis,))
-    found = np.broadcast_to(Evaluator(grid, values).value(body.value), (*shape, extent))
+    found = np.broadcast_to(ExprEvaluator(grid, values).value(body.value), (*shape, extent))
     if body.last:
         found = found[..., ::-1]
     # NumPy takes the first NaN as the extreme, and the first of equals.
@@ -190,7 +190,7 @@ class _Machine:
             case For() if stmt.thread is not None and stmt.thread.in_block:
                 self._block(stmt)
             case For():
-                # Iterations of parallel and vectorised loops are independent: any order will do.
+                # Iterations of parallel and vectorized loops are independent: any order will do.
                 for at in range(int(self._value(stmt.extent))):
                     self._env[stmt.var] = np.array(at, np.int64)[()]
                     self.execute(stmt.body)
@@ -199,7 +199,7 @@ class _Machine:
             case Seq():
                 for item in stmt.body:
                     self.execute(item)
-            case If():
+            case IfStmt():
                 if self._value(stmt.condition):
                     self.execute(stmt.body)
                 elif stmt.orelse is not None:
@@ -248,7 +248,7 @@ class _Machine:
                 for at in range(int(self._value(stmt.extent))):
                     self._env[stmt.var] = np.array(at, np.int64)[()]
                     yield from self._thread(stmt.body)
-            case If():
+            case IfStmt():
                 chosen = stmt.body if self._value(stmt.condition) else stmt.orelse
                 if chosen is not None:
                     yield from self._thread(chosen)
@@ -264,10 +264,10 @@ class _Machine:
                 assert_never(stmt)
 
     def _value(self, expr: PrimExpr) -> Array:
-        return Evaluator(self._env, self._memory).value(expr)
+        return ExprEvaluator(self._env, self._memory).value(expr)
 
     def _store(self, stmt: Store) -> None:
-        evaluator = Evaluator(self._env, self._memory)
+        evaluator = ExprEvaluator(self._env, self._memory)
         value = evaluator.value(stmt.value)
         at = evaluator.position(stmt.buffer, stmt.buffer.shape, stmt.indices)
         array = self._memory[stmt.buffer]

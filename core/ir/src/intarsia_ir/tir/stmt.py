@@ -72,7 +72,7 @@ class Seq:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class If:
+class IfStmt:
     """``body`` when the scalar condition holds, else ``orelse`` (if any)."""
 
     condition: PrimExpr
@@ -122,4 +122,4 @@ class Invoke:
     values: tuple[PrimExpr, ...] = ()
 
 
-Stmt: TypeAlias = For | Store | Seq | If | Allocate | LetStmt | Barrier | Invoke
+Stmt: TypeAlias = For | Store | Seq | IfStmt | Allocate | LetStmt | Barrier | Invoke

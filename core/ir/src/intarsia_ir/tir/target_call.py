@@ -21,7 +21,7 @@ from .walk import expr_nodes, statements
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class CodegenSignature:
     """What a function of a code generator takes and gives.
 
     Attributes:
@@ -61,7 +61,7 @@ def call_target_intrinsic(
     return CallTarget(kind, name, args, dtype or args[0].dtype, lanes.pop())
 
 
-FindFunction: TypeAlias = Callable[[str], Signature | None]
+FindFunction: TypeAlias = Callable[[str], CodegenSignature | None]
 """The function of a code generator by its name; ``None`` if there is none."""
 
 
@@ -91,7 +91,7 @@ def verify_target_calls(func: PrimFunc, kind: str, find: FindFunction | None) ->
 
 def _known(
     call: CallTarget | Invoke, where: str, kind: str, find: FindFunction | None, operands: int
-) -> Signature:
+) -> CodegenSignature:
     """Return the signature of what is called."""
     if call.kind != kind:
         raise UnsupportedError(
@@ -111,7 +111,7 @@ def _known(
     return signature
 
 
-def _verify(call: CallTarget, where: str, signature: Signature) -> None:
+def _verify(call: CallTarget, where: str, signature: CodegenSignature) -> None:
     for arg in call.args:
         if signature.operands and arg.dtype not in signature.operands:
             raise VerifyError(f"'{call.function}' does not take {arg.dtype}", where=where)

@@ -7,7 +7,7 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import VerifyError
 from intarsia_runtime.size import Dim
 
-from .buffer import Buffer, Scope
+from .buffer import Buffer, MemoryScope
 from .expr import (
     COMPARISONS,
     INDEX,
@@ -15,7 +15,7 @@ from .expr import (
     Broadcast,
     CallIntrinsic,
     CallTarget,
-    Cast,
+    CastExpr,
     FloatImm,
     IfThenElse,
     IntImm,
@@ -28,7 +28,7 @@ from .expr import (
     TirVar,
 )
 from .func import PrimFunc
-from .stmt import Allocate, Barrier, For, ForKind, If, Invoke, LetStmt, Seq, Stmt, Store, Thread
+from .stmt import Allocate, Barrier, For, ForKind, IfStmt, Invoke, LetStmt, Seq, Stmt, Store, Thread
 from .walk import children, post_order
 
 
@@ -41,7 +41,9 @@ def verify_func(func: PrimFunc) -> None:
     checker = _Checker(func)
     try:
         for buffer in func.params:
-            checker.check(buffer.scope is Scope.GLOBAL, f"parameter '{buffer.name}' is not global")
+            checker.check(
+                buffer.scope is MemoryScope.GLOBAL, f"parameter '{buffer.name}' is not global"
+            )
         checker.check(
             len(set(func.params)) == len(func.params) >= func.outputs + func.scratch,
             "the parameters are not distinct, or fewer than the outputs and scratch buffers",
@@ -76,7 +78,7 @@ class _Checker:
             case Seq():
                 for part in stmt.body:
                     self.stmt(part)
-            case If():
+            case IfStmt():
                 self._scalar(stmt.condition, DType.BOOL, "a condition")
                 self.stmt(stmt.body)
                 if stmt.orelse is not None:
@@ -84,11 +86,11 @@ class _Checker:
             case Allocate():
                 name = stmt.buffer.name
                 self.check(
-                    stmt.buffer.scope is not Scope.GLOBAL, f"'{name}' allocates global memory"
+                    stmt.buffer.scope is not MemoryScope.GLOBAL, f"'{name}' allocates global memory"
                 )
                 self.check(stmt.buffer not in self._buffers, f"'{name}' is allocated twice")
                 self.check(
-                    stmt.buffer.scope is not Scope.SHARED or not self._in_block(),
+                    stmt.buffer.scope is not MemoryScope.SHARED or not self._in_block(),
                     f"'{name}' is shared, and allocated by a single thread",
                 )
                 self._buffers.add(stmt.buffer)
@@ -190,7 +192,7 @@ class _Checker:
                 self.check(lanes == {node.lanes}, f"lanes of '{node.op.value}' differ")
             case Select() | IfThenElse():
                 self._choice(node)
-            case Cast() | CallIntrinsic() | CallTarget():
+            case CastExpr() | CallIntrinsic() | CallTarget():
                 self.check(lanes <= {node.lanes}, "lanes of an operand and its result differ")
             case Load():
                 self._access(node.buffer, node.indices)

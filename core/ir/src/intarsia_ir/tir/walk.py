@@ -19,7 +19,7 @@ from .expr import (
     Broadcast,
     CallIntrinsic,
     CallTarget,
-    Cast,
+    CastExpr,
     FloatImm,
     IfThenElse,
     IntImm,
@@ -32,7 +32,7 @@ from .expr import (
     TirVar,
     binary,
 )
-from .stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Stmt, Store
+from .stmt import Allocate, Barrier, For, IfStmt, Invoke, LetStmt, Seq, Stmt, Store
 from .tensor import ArgReduction, Reduction, Tensor
 
 ExprRule: TypeAlias = Callable[[PrimExpr], PrimExpr | None]
@@ -49,7 +49,7 @@ def children(expr: PrimExpr) -> tuple[PrimExpr, ...]:
             return expr.indices
         case Select() | IfThenElse():
             return (expr.condition, expr.a, expr.b)
-        case Cast() | Broadcast() | ReduceLanes():
+        case CastExpr() | Broadcast() | ReduceLanes():
             return (expr.value,)
         case CallIntrinsic() | CallTarget():
             return expr.args
@@ -78,8 +78,8 @@ def with_children(expr: PrimExpr, new: tuple[PrimExpr, ...]) -> PrimExpr:
         case IfThenElse():
             a, b = _widened(new[1:]) if new[0].lanes == 1 else _widened(new)[1:]
             return replace(expr, condition=new[0], a=a, b=b, lanes=a.lanes)
-        case Cast():
-            return Cast(new[0], expr.dtype, new[0].lanes)
+        case CastExpr():
+            return CastExpr(new[0], expr.dtype, new[0].lanes)
         case CallIntrinsic() | CallTarget():
             args = _widened(new)
             return replace(expr, args=args, lanes=_lanes(*args))
@@ -225,7 +225,7 @@ def sub_statements(stmt: Stmt) -> tuple[Stmt, ...]:
     match stmt:
         case For() | Allocate() | LetStmt():
             return (stmt.body,)
-        case If():
+        case IfStmt():
             return (stmt.body,) if stmt.orelse is None else (stmt.body, stmt.orelse)
         case Seq():
             return stmt.body
@@ -242,7 +242,7 @@ def statement_exprs(stmt: Stmt) -> tuple[PrimExpr, ...]:
             return (stmt.extent,)
         case Store():
             return (*stmt.indices, stmt.value)
-        case If():
+        case IfStmt():
             return (stmt.condition,)
         case LetStmt():
             return (stmt.value,)
@@ -277,9 +277,9 @@ def map_statement(
             return replace(stmt, extent=new_exprs[0], body=new_subs[0])
         case Store():
             return Store(stmt.buffer, new_exprs[:-1], new_exprs[-1])
-        case If():
+        case IfStmt():
             orelse = None if stmt.orelse is None else new_subs[1]
-            return If(new_exprs[0], new_subs[0], orelse)
+            return IfStmt(new_exprs[0], new_subs[0], orelse)
         case LetStmt():
             return replace(stmt, value=new_exprs[0], body=new_subs[0])
         case Allocate():

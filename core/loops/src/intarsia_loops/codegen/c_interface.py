@@ -8,34 +8,32 @@ it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from intarsia_runtime.artifact.plan import (
     ALIGNMENT,
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
-    KernelStep,
-    Place,
     RegionStep,
     TensorSpec,
 )
+from intarsia_runtime.artifact.plan_walk import all_arguments, all_steps
 from intarsia_runtime.artifact.tensors import array_bytes
 from intarsia_runtime.dtype import DType
 
 from .c_source import RESERVED
 from .names import Names
 from .spelling import MEMORY_TYPES
+from .statements import AddressOf, RegionCall, SizeTexts, Statements
 
 if TYPE_CHECKING:
     import numpy as np
-
-RegionCall: TypeAlias = Callable[[RegionStep], Sequence[str]]
-"""Returns the statements that call a region."""
 
 _COPY = """\
 static void copy_bytes(void *restrict to, const void *restrict from, uintptr_t count)
@@ -86,9 +84,14 @@ class Interface(Struct, frozen=True, dict=True):
 
     @property
     def whole(self) -> bool:
-        """Whether C alone can run the plan: it calls no region, or only functions it has."""
+        """Whether C alone can run the plan: it calls no region, or only functions it has.
+
+        A plan of open sizes needs somebody who lays its memory out.
+        """
+        if self.plan.open is not None:
+            return False
         return bool(self.called) or not any(
-            isinstance(step, RegionStep) for step in self.plan.steps
+            isinstance(step, RegionStep) for step in all_steps(self.plan.steps)
         )
 
     @property
@@ -143,9 +146,9 @@ class Interface(Struct, frozen=True, dict=True):
         name = self.prefix
         struct = _struct(f"{name}_constants", self.constants, self.weights(), "const ")
         if self.linked:
-            said = "/* The weights, which are part of the program. */"
+            comment = "/* The weights, which are part of the program. */"
             known = [f"extern const struct {name}_constants {name}_parameters;", ""]
-            return [said, *struct, *known]
+            return [comment, *struct, *known]
         return [
             f"/* The weights; each at a multiple of {self.constant_alignment} bytes. */",
             *struct,
@@ -202,49 +205,40 @@ class Interface(Struct, frozen=True, dict=True):
         body = [self.signature(), "{", *memory, *unused, *lines, "    return 0;", "}", ""]
         return "\n".join([*([_COPY] if self._copies() else []), *body])
 
-    def steps(self, place: Callable[[Argument], str], region: RegionCall) -> list[str]:
+    def steps(
+        self, place: AddressOf, region: RegionCall, frame: SizeTexts | None = None
+    ) -> list[str]:
         """Return the statements that carry out the plan.
 
         Args:
             place: Gives the address of an argument.
             region: Writes the call of a region.
+            frame: Gives sizes of a plan of open sizes.
         """
-        lines: list[str] = []
-        for step in self.plan.steps:
-            if isinstance(step, RegionStep):
-                lines += region(step)
-            elif isinstance(step, KernelStep):
-                args = ", ".join(_typed(place(arg), arg) for arg in step.args)
-                lines.append(f"    kernel_{step.function}({args});")
-            else:
-                target, source = place(step.destination), place(step.source)
-                lines.append(f"    copy_bytes({target}, {source}, {step.source.bytes}U);")
-        return lines
+        return Statements(place, region, frame).write(self.plan.steps)
 
     def _copies(self) -> bool:
-        return any(isinstance(step, CopyStep) for step in self.plan.steps)
+        return any(isinstance(step, CopyStep) for step in all_steps(self.plan.steps))
 
     def member(self, arg: Argument) -> str:
         """Return the address of an argument in the function that runs the model."""
         match arg.place:
-            case Place.INPUT:
+            case ArgumentSource.INPUT:
                 return f"inputs->{self.inputs[arg.index]}"
-            case Place.OUTPUT:
+            case ArgumentSource.OUTPUT:
                 return f"outputs->{self.outputs[arg.index]}"
-            case Place.CONSTANT:
+            case ArgumentSource.CONSTANT:
                 name = self.constants[arg.index]
                 return f"{self.prefix}_parameters.{name}" if self.linked else f"constants->{name}"
-            case Place.WORKSPACE:
+            case ArgumentSource.WORKSPACE:
                 return f"memory + {arg.index}"
 
     def weights(self) -> tuple[TensorSpec, ...]:
         """Shape and type of each constant, as the first step that reads it sees it."""
         found: dict[int, Argument] = {}
-        for step in self.plan.steps:
-            args = (step.source, step.destination) if isinstance(step, CopyStep) else step.args
-            for arg in args:
-                if arg.place is Place.CONSTANT:
-                    found.setdefault(arg.index, arg)
+        for arg in all_arguments(self.plan.steps):
+            if arg.place is ArgumentSource.CONSTANT:
+                found.setdefault(arg.index, arg)
         return tuple(
             TensorSpec(name, found[n].shape, found[n].dtype)
             if n in found
@@ -286,14 +280,7 @@ def mapping_signature(prefix: str) -> str:
     )
 
 
-def _typed(address: str, arg: Argument) -> str:
-    """An address as a pointer to the elements of an argument."""
-    if arg.place is not Place.WORKSPACE:
-        return address
-    return f"({MEMORY_TYPES[arg.dtype]} *)(void *)({address})"
-
-
-def _no_region(_step: RegionStep) -> Sequence[str]:
+def _no_region(_step: RegionStep, _address_of: AddressOf) -> Sequence[str]:
     raise AssertionError("a plan with regions has no plain C face")
 
 

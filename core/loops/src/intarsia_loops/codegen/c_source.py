@@ -13,7 +13,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import INDEX, CallIntrinsic, IntImm, Load, PrimExpr, Ramp, TirVar
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
@@ -22,7 +22,7 @@ from intarsia_ir.tir.stmt import (
     Barrier,
     For,
     ForKind,
-    If,
+    IfStmt,
     Invoke,
     LetStmt,
     Seq,
@@ -39,7 +39,7 @@ from intarsia_ir.tir.walk import (
 from intarsia_runtime.errors import UnsupportedError
 
 from .c_functions import Functions
-from .c_values import Values
+from .c_values import ExpressionWriter
 from .lanes import lane_of
 from .names import Names, bare
 
@@ -59,7 +59,7 @@ def kernel_name(function: PrimFunc) -> str:
 
 
 def print_kernel(function: PrimFunc, functions: Functions) -> str:
-    """Return a kernel as a function of pointers: inputs, outputs, scratch.
+    """Return a kernel as a function of pointers, to inputs, outputs and scratch, and of sizes.
 
     Args:
         function: The kernel; intrinsics with a rule have been expanded.
@@ -71,7 +71,7 @@ def print_kernel(function: PrimFunc, functions: Functions) -> str:
     """
     spelling = functions.spelling
     words = RESERVED | frozenset(spelling.intrinsics.values()) | spelling.functions
-    return _Kernel(Values(functions, Names(words))).function(function)
+    return _KernelSource(ExpressionWriter(functions, Names(words))).function(function)
 
 
 def expand_intrinsics(function: PrimFunc, rules: Mapping[Intrinsic, IntrinsicRule]) -> PrimFunc:
@@ -89,8 +89,8 @@ def expand_intrinsics(function: PrimFunc, rules: Mapping[Intrinsic, IntrinsicRul
     return function if body is function.body else replace(function, body=body)
 
 
-class _Kernel(Struct):
-    v: Values
+class _KernelSource(Struct):
+    v: ExpressionWriter
 
     def function(self, function: PrimFunc) -> str:
         v, spelling = self.v, self.v.spelling
@@ -101,8 +101,14 @@ class _Kernel(Struct):
             const = "const " if buffer in function.input_params else ""
             kind = spelling.memory[buffer.dtype]
             parameters.append(f"{const}{kind} *{spelling.restrict} {name}")
+        for size in function.sizes:
+            name = v.variables[size] = v.names.fresh(size.name)
+            v.counters.add(size)
+            v.natural.add(size)
+            parameters.append(f"{spelling.index} {name}")
         self.stmt(function.body)
         unused = [f"    (void){v.buffers[b]};" for b in function.params if b not in v.used]
+        unused += [f"    (void){v.variables[n]};" for n in function.sizes if n not in v.used]
         head = f"{spelling.kernel} {kernel_name(function)}("
         joined = f",\n{' ' * len(head)}".join(parameters) or "void"
         return "\n".join([f"{head}{joined})", "{", *unused, *v.lines, "}", ""])
@@ -116,7 +122,7 @@ class _Kernel(Struct):
             case Seq():
                 for part in stmt.body:
                     self.stmt(part)
-            case If():
+            case IfStmt():
                 self._if(stmt)
             case Allocate():
                 self._allocate(stmt)
@@ -209,7 +215,7 @@ class _Kernel(Struct):
         first = _lanes(lane, lanes, Store(copy, (lane,), value))
         self._allocate(Allocate(copy, Seq((first, _lanes(moved, lanes, back)))))
 
-    def _if(self, stmt: If) -> None:
+    def _if(self, stmt: IfStmt) -> None:
         v = self.v
         with v.statement(stmt.condition):
             condition = v.value(stmt.condition)
@@ -228,7 +234,7 @@ class _Kernel(Struct):
         v.buffers[buffer] = name
         place = len(v.lines)
         before = v.spelling.local
-        if buffer.scope is Scope.SHARED:
+        if buffer.scope is MemoryScope.SHARED:
             before = v.spelling.shared
             self._needs(before, "memory that threads share")
         v.write(f"{before}{v.spelling.memory[buffer.dtype]} {name}[{max(1, buffer.elements)}];")
@@ -262,7 +268,7 @@ class _Kernel(Struct):
     def _let_vector(self, stmt: LetStmt) -> None:
         """Give a vector a name: that of an array with its elements."""
         var = stmt.var
-        kept = Buffer(var.name, (var.lanes,), var.dtype, Scope.REGISTER)
+        kept = Buffer(var.name, (var.lanes,), var.dtype, MemoryScope.REGISTER)
         whole = (Ramp(IntImm(0), 1, var.lanes),)
         read = Load(kept, whole, var.dtype, var.lanes)
         body = substitute_stmt(stmt.body, {var: read})

@@ -18,7 +18,7 @@ from intarsia_ir.tir.expr import (
     Broadcast,
     CallIntrinsic,
     CallTarget,
-    Cast,
+    CastExpr,
     FloatImm,
     IfThenElse,
     IntImm,
@@ -53,7 +53,7 @@ LONGEST = 160
 _POSITIONS = PLAIN | EXTREMES | {BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD}
 
 
-class Values(Struct):
+class ExpressionWriter(Struct):
     """Writes expressions of one function.
 
     Attributes:
@@ -261,7 +261,7 @@ class Values(Struct):
                 return narrowed(self.functions, f"({condition} ? {a} : {b})", expr.dtype)
             case IfThenElse():
                 return self._branch(expr)
-            case Cast():
+            case CastExpr():
                 return convert(self.functions, self.value(expr.value), expr.value.dtype, expr.dtype)
             case CallIntrinsic():
                 args = [self.value(arg) for arg in expr.args]

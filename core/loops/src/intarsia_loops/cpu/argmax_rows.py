@@ -12,7 +12,7 @@ from math import prod
 
 from intarsia_ir.graph.expr import tensor_type
 from intarsia_ir.ops.reduce import Argmax, ArgOp
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     Broadcast,
     Load,
@@ -54,8 +54,8 @@ def argmax_kernel(group: FusedGroup, lanes: int) -> PrimFunc | None:
     data = Buffer("x", (rows * size,), kind.dtype)
     result = Buffer("out", (rows,), DType.INT64)
     largest, last = call.op is Argmax, attrs.last
-    best = Buffer("best", (lanes,), kind.dtype, Scope.REGISTER)
-    best_index = Buffer("found", (lanes,), DType.INT32, Scope.REGISTER)
+    best = Buffer("best", (lanes,), kind.dtype, MemoryScope.REGISTER)
+    best_index = Buffer("found", (lanes,), DType.INT32, MemoryScope.REGISTER)
     all_lanes = (Ramp(index(0), 1, lanes),)
 
     def block(p: PrimExpr) -> Stmt:

@@ -35,14 +35,14 @@ from math import prod
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, const, index, maximum, minimum
 from intarsia_ir.tir.stmt import Allocate, Stmt
 
 from .dense import dense_loops, is_data_stationary
 from .loops import (
     EpilogueStore,
-    Part,
+    RangePart,
     Source,
     copy_rows,
     cut,
@@ -131,7 +131,7 @@ def conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) ->
     stmts: list[Stmt] = []
     for chunk in cut(plan.blocks, plan.blocks_per_item):
 
-        def item(p: PrimExpr, chunk: Part = chunk) -> Stmt:
+        def item(p: PrimExpr, chunk: RangePart = chunk) -> Stmt:
             strips = plan.strips * row_segments
             image_strips, parts = strips * batch, conv.groups * chunk.count
             rows, blocks = (
@@ -147,7 +147,7 @@ def conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) ->
                 width = conv.window.output[1]
                 column = minimum(strip % row_segments * width, columns - width)
                 strip = strip // row_segments
-            work_item = _WorkItem(image, strip * plan.height, group, block, chunk.size, column)
+            work_item = _ConvWorkItem(image, strip * plan.height, group, block, chunk.size, column)
             return _strip(tiling, conv, plan, work_item, epilogue)
 
         stmts.append(parallel(chunk.count * conv.groups * batch * plan.strips * row_segments, item))
@@ -204,7 +204,7 @@ class _Plan(Struct, frozen=True):
     blocks_per_item: int
 
 
-class _WorkItem(Struct, frozen=True):
+class _ConvWorkItem(Struct, frozen=True):
     """One item of work."""
 
     image: PrimExpr
@@ -269,7 +269,11 @@ def _tile_of(tiling: CpuTiling, window: Window, width: int) -> tuple[int, int]:
 
 
 def _strip(
-    tiling: CpuTiling, conv: Convolution, plan: _Plan, work_item: _WorkItem, epilogue: EpilogueStore
+    tiling: CpuTiling,
+    conv: Convolution,
+    plan: _Plan,
+    work_item: _ConvWorkItem,
+    epilogue: EpilogueStore,
 ) -> Stmt:
     """Compute a strip of rows for some blocks of channels."""
     window = conv.window
@@ -284,13 +288,17 @@ def _strip(
     if not conv.is_copied:
         return blocks(_direct(conv, work_item))
     span = (window.span(0, plan.height), window.span(1, window.output[1]))
-    strip = Buffer("strip", (span[0], span[1] * conv.inner), conv.data.dtype, Scope.STACK)
+    strip = Buffer("strip", (span[0], span[1] * conv.inner), conv.data.dtype, MemoryScope.STACK)
     fill = _fill(tiling, conv, work_item, strip, span)
     return Allocate(strip, seq(fill, blocks(_from_strip(conv, strip))))
 
 
 def _fill(
-    tiling: CpuTiling, conv: Convolution, work_item: _WorkItem, strip: Buffer, span: tuple[int, int]
+    tiling: CpuTiling,
+    conv: Convolution,
+    work_item: _ConvWorkItem,
+    strip: Buffer,
+    span: tuple[int, int],
 ) -> Stmt:
     """Copy the rows that a strip reads; what is outside the input is blank."""
     window, inner = conv.window, conv.inner
@@ -342,7 +350,7 @@ def _fill(
     )
 
 
-def _segment_copy(conv: Convolution, work_item: _WorkItem, strip: Buffer) -> SegmentCopy:
+def _segment_copy(conv: Convolution, work_item: _ConvWorkItem, strip: Buffer) -> SegmentCopy:
     """Return the copy of what a piece of a row reads."""
     window, channel = conv.window, work_item.group * conv.inner
     assert work_item.column is not None  # of a row that is cut
@@ -362,7 +370,7 @@ def _segment_copy(conv: Convolution, work_item: _WorkItem, strip: Buffer) -> Seg
 _Read = Callable[[PrimExpr, PrimExpr, "tuple[PrimExpr, ...]"], PrimExpr]
 
 
-def _direct(conv: Convolution, work_item: _WorkItem) -> _Read:
+def _direct(conv: Convolution, work_item: _ConvWorkItem) -> _Read:
     """Read windows from the input itself; steps are rows, columns and channels of the kernel."""
     window, inner = conv.window, conv.inner
     (sh, sw), (dh, dw) = window.strides, window.dilation
@@ -397,7 +405,7 @@ def _blocks(
     tiling: CpuTiling,
     conv: Convolution,
     plan: _Plan,
-    work_item: _WorkItem,
+    work_item: _ConvWorkItem,
     epilogue: EpilogueStore,
     read: _Read,
 ) -> Stmt:
@@ -429,7 +437,7 @@ def _tiles(
     tiling: CpuTiling,
     conv: Convolution,
     plan: _Plan,
-    work_item: _WorkItem,
+    work_item: _ConvWorkItem,
     epilogue: EpilogueStore,
     read: _Read,
     number: PrimExpr,

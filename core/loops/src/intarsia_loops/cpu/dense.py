@@ -34,7 +34,7 @@ from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import PrimExpr
 from intarsia_ir.tir.stmt import Stmt
 
-from .loops import EpilogueStore, Part, Source, cut, equal_part_size, parallel, seq
+from .loops import EpilogueStore, RangePart, Source, cut, equal_part_size, parallel, seq
 from .panel import LINE, Matrix, Panel, needs_copy
 from .prefetch import STREAMED_BYTES, is_streamed
 from .tiling import CpuTiling, best_rows, block_width, column_parts
@@ -112,7 +112,7 @@ def dense_loops(
 
 
 def share_panels(
-    panels: Sequence[Part],
+    panels: Sequence[RangePart],
     left: Matrix,
     weight: Source,
     outputs: int,
@@ -138,7 +138,11 @@ def share_panels(
             for chunk in cut(count, group):
 
                 def body(
-                    p: PrimExpr, part: Part = part, c: Part = chunk, f: int = first, u: int = used
+                    p: PrimExpr,
+                    part: RangePart = part,
+                    c: RangePart = chunk,
+                    f: int = first,
+                    u: int = used,
                 ) -> Stmt:
                     panel, number = p % part.count, p // part.count
                     if data_stationary:

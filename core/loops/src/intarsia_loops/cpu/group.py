@@ -20,7 +20,7 @@ from .loops import store
 A = TypeVar("A", bound=OpAttrs)
 
 
-class Operands(Struct, frozen=True):
+class GroupOperands(Struct, frozen=True):
     """What a schedule starts from.
 
     Attributes:
@@ -42,14 +42,14 @@ class Operands(Struct, frozen=True):
         return PrimFunc(self.group.name, self.fused.buffers, self.fused.outputs, body)
 
 
-def operands(group: FusedGroup) -> Operands | None:
+def operands(group: FusedGroup) -> GroupOperands | None:
     """Return the operands; ``None`` if the group computes one of them itself."""
     fused = epilogue(group)
     args = tuple(arg for arg in fused.anchor_args if arg is not None)
-    return Operands(group, fused, args) if len(args) == len(fused.anchor_args) else None
+    return GroupOperands(group, fused, args) if len(args) == len(fused.anchor_args) else None
 
 
-def anchored(group: FusedGroup, kind: type[A]) -> tuple[Operands, A] | None:
+def anchored(group: FusedGroup, kind: type[A]) -> tuple[GroupOperands, A] | None:
     """Return the operands and the anchor's attributes.
 
     ``None`` if the attributes are of another kind, or the group computes an operand itself.

@@ -115,7 +115,7 @@ def vectorized(extent: int, body: Body, name: str = "v") -> Stmt:
     return _loop(ForKind.VECTORIZED, extent, body, name)
 
 
-class Part(Struct, frozen=True):
+class RangePart(Struct, frozen=True):
     """``count`` pieces of ``size``, one behind the other.
 
     Attributes:
@@ -136,7 +136,7 @@ class Part(Struct, frozen=True):
         return begin if self.end is None else minimum(begin, index(self.end - self.size))
 
 
-def cut(extent: int, size: int, *, overlap: int = 0) -> tuple[Part, ...]:
+def cut(extent: int, size: int, *, overlap: int = 0) -> tuple[RangePart, ...]:
     """Cut a range into pieces of ``size`` and, if need be, one smaller piece.
 
     Args:
@@ -146,10 +146,10 @@ def cut(extent: int, size: int, *, overlap: int = 0) -> tuple[Part, ...]:
     """
     full_parts, remainder = divmod(extent, size)
     if full_parts and remainder and size - remainder <= overlap:
-        return (Part(0, full_parts + 1, size, extent),)
-    parts = [Part(0, full_parts, size)] if full_parts else []
+        return (RangePart(0, full_parts + 1, size, extent),)
+    parts = [RangePart(0, full_parts, size)] if full_parts else []
     if remainder:
-        parts.append(Part(full_parts * size, 1, remainder))
+        parts.append(RangePart(full_parts * size, 1, remainder))
     return tuple(parts)
 
 
@@ -166,7 +166,7 @@ def equal_part_size(extent: int, most: int) -> int:
     return (even or equal or [most])[0]
 
 
-def for_parts(parts: Iterable[Part], body: Callable[[PrimExpr, int], Stmt], name: str) -> Stmt:
+def for_parts(parts: Iterable[RangePart], body: Callable[[PrimExpr, int], Stmt], name: str) -> Stmt:
     """Run ``body(start, size)`` for every piece; sizes are constants."""
     stmts: list[Stmt] = []
     for part in parts:

@@ -28,7 +28,7 @@ from math import prod
 from msgspec import Struct
 
 from intarsia_ir.graph.types import TensorType
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     BinaryOp,
     Broadcast,
@@ -133,7 +133,7 @@ def matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueStore) -
             pieces = -(-b // n)
             start = p % pieces * n
             count = n if b % n == 0 else minimum(index(n), b - start)
-            work_item = _WorkItem(p // pieces, start + f, count)
+            work_item = _MatmulWorkItem(p // pieces, start + f, count)
             return _blocks(tiling, product, work_item, (width, u), epilogue)
 
         stmts.append(parallel(prod(product.batch) * -(-blocks // blocks_per_item), item))
@@ -167,7 +167,7 @@ def _dots(tiling: CpuTiling, product: Product, epilogue: EpilogueStore) -> Stmt:
         b_element = matrix_element(product.b, outer, product.batch, flipped=True)
         # The last rows overlap those before, if there is no whole number of them.
         first = minimum((p % blocks) * dot_rows, columns - dot_rows)
-        sums = Buffer("sums", (dot_rows, lanes), dtype, Scope.REGISTER)
+        sums = Buffer("sums", (dot_rows, lanes), dtype, MemoryScope.REGISTER)
 
         def vector(element: PrimExpr) -> PrimExpr:
             assert isinstance(element, Load)  # as of every element
@@ -222,7 +222,7 @@ def _fits(product: Product, width: int) -> bool:
     return not copied or product.k * width * product.b.dtype.bytes <= PANEL_BYTES
 
 
-class _WorkItem(Struct, frozen=True):
+class _MatmulWorkItem(Struct, frozen=True):
     """``count`` blocks of columns from ``block`` on, of one product of the batch."""
 
     number: PrimExpr
@@ -233,7 +233,7 @@ class _WorkItem(Struct, frozen=True):
 def _blocks(
     tiling: CpuTiling,
     product: Product,
-    work_item: _WorkItem,
+    work_item: _MatmulWorkItem,
     columns: tuple[int, int],
     epilogue: EpilogueStore,
 ) -> Stmt:
@@ -248,7 +248,7 @@ def _blocks(
     transposed = product.transpose_b and transposes_panels(tiling, kind, product.batch)
     # Squares at the end overlap those before: of the first columns some lie before the panel.
     before = tiling.lanes if transposed and used % tiling.lanes else 0
-    panel = Buffer("panel", (product.k, before + width), product.b.dtype, Scope.STACK)
+    panel = Buffer("panel", (product.k, before + width), product.b.dtype, MemoryScope.STACK)
 
     def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
         return load(panel, k[0], c + before) if copied else b_element(k[0], first + c)

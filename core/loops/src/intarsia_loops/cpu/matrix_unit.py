@@ -20,7 +20,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import Load, PrimExpr, index
 from intarsia_ir.tir.stmt import Allocate, Stmt
 from intarsia_runtime.dtype import DType
@@ -154,7 +154,7 @@ def matrix_unit_tile(
     used, width = columns
     grid = (len(segments), width // unit.lanes)
     chunk = chunk_of(steps[-1], unit)
-    sums = Buffer("sums", (grid[0] * rows, width), unit.sums, Scope.STACK)
+    sums = Buffer("sums", (grid[0] * rows, width), unit.sums, MemoryScope.STACK)
 
     def nest(done: tuple[PrimExpr, ...]) -> Stmt:
         if len(done) < len(steps) - 1:

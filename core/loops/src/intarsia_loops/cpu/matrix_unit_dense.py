@@ -13,7 +13,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, index, minimum
 from intarsia_ir.tir.stmt import Allocate, Stmt
 
@@ -99,7 +99,10 @@ class _Product(Struct, frozen=True):
         copied_rows = min(left.m, size * tile_rows)
         base = minimum(start * tile_rows, left.m - copied_rows)
         copy = Buffer(
-            "panel", (copied_rows, left.k + LINE // _WORD_BYTES), self.weight.dtype, Scope.STACK
+            "panel",
+            (copied_rows, left.k + LINE // _WORD_BYTES),
+            self.weight.dtype,
+            MemoryScope.STACK,
         )
 
         def row(r: PrimExpr) -> Stmt:

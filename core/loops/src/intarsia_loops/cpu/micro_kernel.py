@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import Load, PrimExpr, TirVar, const, index
 from intarsia_ir.tir.stmt import Allocate, Stmt
 from intarsia_ir.tir.walk import expr_nodes, statements, substitute
@@ -76,7 +76,7 @@ def register_tile(
     lanes = tiling.lanes
     vectors = -(-columns // lanes)
     partial_sums, extents = _partial_sums(tiling, largest, steps) if initial is None else (1, steps)
-    acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, Scope.REGISTER)
+    acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, MemoryScope.REGISTER)
 
     def nest(step: tuple[PrimExpr, ...]) -> Stmt:
         if tiling.micro_kernel is not None and len(step) == len(steps) - 1:

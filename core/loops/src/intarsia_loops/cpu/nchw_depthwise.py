@@ -27,7 +27,7 @@ from msgspec import Struct
 from intarsia_ir.graph.expr import Call, tensor_type
 from intarsia_ir.ops.nn import Conv
 from intarsia_ir.ops.windows import Windows
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import Broadcast, Load, PrimExpr, Ramp, const, index, maximum, minimum
 from intarsia_ir.tir.stmt import Allocate, Stmt, Store
 from intarsia_runtime.dtype import DType
@@ -114,7 +114,7 @@ def nchw_depthwise_loops(work: NchwDepthwiseConv, tiling: CpuTiling) -> Stmt:
     width = -(-width // tiling.lanes) * tiling.lanes
     block_rows = _rows_per_block(work, width, min(tiling.strip_bytes, _COPY_BYTES))
     blocks = -(-rows // block_rows)
-    lines = Buffer("lines", (work.reach(0, block_rows), width), work.data.dtype, Scope.STACK)
+    lines = Buffer("lines", (work.reach(0, block_rows), width), work.data.dtype, MemoryScope.STACK)
     copy = _Copy(lines, lead, wide)
 
     def block(p: PrimExpr) -> Stmt:
@@ -210,7 +210,7 @@ def _tiles(
     rows = -(-block_rows // -(-block_rows // limit))
 
     def tile(row: PrimExpr, column: PrimExpr) -> Stmt:
-        acc = Buffer("acc", (rows, lanes), work.data.dtype, Scope.REGISTER)
+        acc = Buffer("acc", (rows, lanes), work.data.dtype, MemoryScope.REGISTER)
         zero = Broadcast(const(0, acc.dtype), lanes, acc.dtype)
 
         def clear(r: PrimExpr) -> Stmt:

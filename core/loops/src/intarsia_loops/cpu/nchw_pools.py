@@ -22,7 +22,7 @@ from math import prod
 from msgspec import Struct
 
 from intarsia_ir.ops.pooling import PoolAttrs
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import Broadcast, Load, PrimExpr, Ramp, index, maximum, minimum
 from intarsia_ir.tir.stmt import Allocate, Stmt, Store
 
@@ -93,7 +93,7 @@ def nchw_pool_loops(work: Planes, tiling: CpuTiling) -> Stmt:
     rows = prod(work.output[:-1])
     block_rows = max(1, min(rows, _LINES_BYTES // (width * work.data.dtype.bytes)))
     block_rows = -(-rows // -(-rows // block_rows))
-    lines = Buffer("lines", (block_rows, width), work.data.dtype, Scope.STACK)
+    lines = Buffer("lines", (block_rows, width), work.data.dtype, MemoryScope.STACK)
     blocks = -(-rows // block_rows)
     batch = list(work.data.shape[:2])
 
@@ -170,7 +170,7 @@ def _rows(
 ) -> Stmt:
     """Combine a vector of the rows of a window."""
     attrs, (lines, number, start_column) = work.attrs, target
-    acc = Buffer("acc", (lanes,), work.data.dtype, Scope.REGISTER)
+    acc = Buffer("acc", (lanes,), work.data.dtype, MemoryScope.REGISTER)
     limits = [work.taps(axis, where) for axis, where in enumerate(position)]
 
     def take(taps: list[PrimExpr]) -> Stmt:
@@ -213,7 +213,7 @@ def _slide(
         rows = rows * maximum(behind - first, 0)
 
     def piece(start: PrimExpr, lanes: int, taps: PrimExpr) -> Stmt:
-        acc = Buffer("acc", (lanes,), work.data.dtype, Scope.REGISTER)
+        acc = Buffer("acc", (lanes,), work.data.dtype, MemoryScope.REGISTER)
 
         def epilogue(i: PrimExpr) -> Stmt:
             return work.epilogue(load(acc, i), (*plane, *position, start + i), taps)

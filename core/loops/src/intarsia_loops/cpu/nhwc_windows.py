@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     BinaryOp,
     PrimExpr,
@@ -35,7 +35,7 @@ from intarsia_ir.tir.expr import (
     maximum,
     minimum,
 )
-from intarsia_ir.tir.stmt import Allocate, If, Stmt
+from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
 from intarsia_runtime.size import Dim
 
 from .loops import cut, let_all, load, parallel, seq, serial, store, unrolled, vectorized
@@ -168,8 +168,8 @@ def _open_row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimEx
 
     small = max(1, large // 2)
     fitting = binary(BinaryOp.OR, count >= _FEW, (count + (large - 1)) % large >= small)
-    wide = If(fitting, version(large), version(small))
-    middle = If(count >= large, wide, If(count >= small, version(small), version(1)))
+    wide = IfStmt(fitting, version(large), version(small))
+    middle = IfStmt(count >= large, wide, IfStmt(count >= small, version(small), version(1)))
     return let_all(interior, seq(serial(columns - count, edge, "x"), middle))
 
 
@@ -225,7 +225,7 @@ def _vectors(
     first, lanes = channels
     window = work.window
     (sh, sw), (dh, dw) = window.strides, window.dilation
-    acc = Buffer("acc", (pixels, lanes), work.start.dtype, Scope.REGISTER)
+    acc = Buffer("acc", (pixels, lanes), work.start.dtype, MemoryScope.REGISTER)
     top = row * sh - window.padding[0]
     low, high = _inside(window, 0, row)
     if not isinstance(window.size[0], Dim) and window.interior(0) == (0, window.output[0]):

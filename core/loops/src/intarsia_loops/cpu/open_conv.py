@@ -31,9 +31,9 @@ from math import prod
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, TirVar, const, if_then_else, index, maximum, minimum
-from intarsia_ir.tir.stmt import Allocate, If, Stmt
+from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
 
 from .conv import Convolution
 from .loops import EpilogueStore, copy_rows, let_all, load, parallel, seq, serial, store, vectorized
@@ -162,7 +162,7 @@ class _OpenConv:
         if not self._copied:
             return self._by_blocks(work, self._direct(work))
         conv = self._conv
-        strip = Buffer("strip", (self._capacity,), conv.data.dtype, Scope.STACK)
+        strip = Buffer("strip", (self._capacity,), conv.data.dtype, MemoryScope.STACK)
         across, pitch = TirVar("across"), TirVar("pitch")
         filled = self._fill(work, strip, (across, pitch))
         body = seq(filled, self._by_blocks(work, self._from_strip(strip, pitch)))
@@ -212,8 +212,10 @@ class _OpenConv:
                 middle,
                 cleared(begin + high * inner, (across - high) * inner),
             )
-            return If(
-                source < 0, cleared(begin, pitch), If(source < rows, there, cleared(begin, pitch))
+            return IfStmt(
+                source < 0,
+                cleared(begin, pitch),
+                IfStmt(source < rows, there, cleared(begin, pitch)),
             )
 
         return let_all(inside, serial(self._span(0, work.height), row, "r"))
@@ -267,12 +269,12 @@ class _OpenConv:
                 stmts.append(serial(maximum(high - low, 0), block, "n"))
             return seq(*stmts)
 
-        few = If(
+        few = IfStmt(
             work.height * work.width >= tile,
             version(tile, is_wide=False),
             version(1, is_wide=False),
         )
-        return If(work.width >= tile, version(tile, is_wide=True), few)
+        return IfStmt(work.width >= tile, version(tile, is_wide=True), few)
 
     def _tiles(
         self,

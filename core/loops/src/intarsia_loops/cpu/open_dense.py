@@ -2,10 +2,10 @@
 """GEMM of an open number of rows: ``C[M, N] = A[M, K] @ B``, B packed, M known when it runs.
 
 The register tile is that of ``dense.py``; only the number of tiles is not known. Rows are covered
-by tiles of as many rows as the registers hold, and what is left by smaller ones (:class:`RowTiles`):
-the last tile ends at the last row, and overlaps the one before instead of being smaller still.
-Some rows are then computed twice, with the same result. Where smaller tiles cost more, one more
-large tile overlaps instead. Tiles have 14, 6 and 4 rows on AVX-512, 6 and 4 on AVX2; any number of
+by tiles of as many rows as the registers hold, and the remainder by smaller ones
+(:class:`RowTiles`): the last tile ends at the last row, and overlaps the one before instead of
+being smaller still. Some rows are then computed twice, with the same result. Where smaller tiles
+cost more, one more large tile overlaps instead. Tiles have 14, 6 and 4 rows on AVX-512, 6 and 4 on AVX2; any number of
 rows from 4 on costs at most 1.3 times as much as with a tile for that number. Fewer than four rows
 cost as much as four, because sums wait for each other (``tiling.best_rows``). So fewer than 4 rows,
 as of a token that is decoded, have a version of one row a tile, with several sums for a result.
@@ -31,7 +31,7 @@ from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import PrimExpr, TirVar, index, maximum, minimum, select
-from intarsia_ir.tir.stmt import If, LetStmt, Stmt
+from intarsia_ir.tir.stmt import IfStmt, LetStmt, Stmt
 
 from .dense import ITEMS
 from .loops import EpilogueStore, let_all, load, parallel, seq, serial, unflatten
@@ -109,7 +109,7 @@ def tile_versions(rows: PrimExpr, largest: int, version: Callable[[int], Stmt]) 
     """
     wide = version(largest)
     small = RowTiles(rows, largest).small
-    return wide if small == 1 else If(rows < small, version(1), wide)
+    return wide if small == 1 else IfStmt(rows < small, version(1), wide)
 
 
 def for_row_tiles(rows: PrimExpr, largest: int, tile: Callable[[PrimExpr, int], Stmt]) -> Stmt:

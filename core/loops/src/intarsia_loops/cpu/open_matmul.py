@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     IntImm,
     PrimExpr,
@@ -32,7 +32,7 @@ from intarsia_ir.tir.expr import (
     minimum,
     select,
 )
-from intarsia_ir.tir.stmt import Allocate, If, LetStmt, Stmt
+from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 from intarsia_runtime.size import Dim
 
 from .loops import (
@@ -67,7 +67,7 @@ def open_matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueSto
     if not isinstance(product.n, Dim):
         return work.blocks(width)
     columns = index(product.n)
-    return If(columns >= tiling.lanes, work.open_blocks(), work.few_columns())
+    return IfStmt(columns >= tiling.lanes, work.open_blocks(), work.few_columns())
 
 
 def _fits_panel(tiling: CpuTiling, product: Product, width: int) -> bool:
@@ -118,7 +118,7 @@ class _Blocks:
             block = p % (wide + narrow)
             in_wide = minimum(block * width, columns - width)
             in_narrow = minimum(block * lanes + wide * lanes, columns - lanes)
-            body = If(
+            body = IfStmt(
                 block < wide,
                 LetStmt(first, in_wide, self._block(number, first, width)),
                 LetStmt(first, in_narrow, self._block(number, first, lanes)),
@@ -134,12 +134,12 @@ class _Blocks:
         if isinstance(product.k, Dim) or product.k * lanes * product.b.dtype.bytes > PANEL_BYTES:
             return self._single_elements()
         rows, columns = index(product.m), index(product.n)
-        panel = Buffer("panel", (product.k, lanes), product.b.dtype, Scope.STACK)
+        panel = Buffer("panel", (product.k, lanes), product.b.dtype, MemoryScope.STACK)
         limit = self._tiling.rows
 
         def item(number: PrimExpr) -> Stmt:
             outer, a_element, b_element = self._elements(number)
-            sums = Buffer("sums", (limit, lanes), product.a.dtype, Scope.STACK)
+            sums = Buffer("sums", (limit, lanes), product.a.dtype, MemoryScope.STACK)
 
             def clear(k: PrimExpr) -> Stmt:
                 zero = const(0, panel.dtype)
@@ -196,7 +196,7 @@ class _Blocks:
         copied = product.transpose_b
         panel: Buffer | None = None
         if copied:
-            panel = Buffer("panel", (product.k, width), product.b.dtype, Scope.STACK)
+            panel = Buffer("panel", (product.k, width), product.b.dtype, MemoryScope.STACK)
 
         def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
             return b_element(k[0], first + c) if panel is None else load(panel, k[0], c)
@@ -237,7 +237,7 @@ class _Blocks:
         def item(p: PrimExpr) -> Stmt:
             outer, a_element, b_element = self._elements(p // rows)
             row = p % rows
-            total = Buffer("total", (1,), product.a.dtype, Scope.REGISTER)
+            total = Buffer("total", (1,), product.a.dtype, MemoryScope.REGISTER)
             at = (index(0),)
 
             def column(c: PrimExpr) -> Stmt:

@@ -16,7 +16,7 @@ from math import prod
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, const, index
 from intarsia_ir.tir.stmt import Allocate, Stmt
 
@@ -126,7 +126,7 @@ class Panel(Struct, frozen=True):
         _, size, _ = self.rows
         first, blocks, used = self.columns
         width, lanes = self.weight.shape[2], self.tiling.lanes
-        buffer = Buffer("sums", (blocks, size, width), self.weight.dtype, Scope.STACK)
+        buffer = Buffer("sums", (blocks, size, width), self.weight.dtype, MemoryScope.STACK)
         sums = _Sums(buffer, first)
 
         def rows(body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
@@ -166,7 +166,7 @@ class Panel(Struct, frozen=True):
         first, blocks, used = self.columns
         wanted = needs_copy(left) if tiling.copies_rows is None else tiling.copies_rows
         packed = wanted and blocks > 1
-        panel = Buffer("panel", (size, depth + 16), weight.dtype, Scope.STACK)
+        panel = Buffer("panel", (size, depth + 16), weight.dtype, MemoryScope.STACK)
 
         def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:
             return load(panel, row, k) if packed else left.element(start + row, low + k)

@@ -47,7 +47,7 @@ def pointwise_conv_to_matmul(function: Function) -> Function:
         standalone &= _plain(nodes, standalone) & _wanted_plain(nodes, function.body, standalone)
     if not standalone:
         return function
-    flat = _Flat(frozenset(standalone))
+    flat = _FlatGraph(frozenset(standalone))
     for node in nodes:
         flat.visit(node)
     return replace(function, body=flat.with_spatial_dims(function.body))
@@ -106,7 +106,7 @@ def _is_elementwise(node: Expr) -> bool:
     return isinstance(node, Call) and node.op.kind is OpKind.ELEMWISE
 
 
-class _Flat(Struct):
+class _FlatGraph(Struct):
     """Both forms of the nodes so far.
 
     Attributes:

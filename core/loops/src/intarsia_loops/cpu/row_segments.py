@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import PrimExpr, all_of
-from intarsia_ir.tir.stmt import If, Stmt
+from intarsia_ir.tir.stmt import IfStmt, Stmt
 
 from .loops import copy_rows, serial, store
 from .window import Window
@@ -91,11 +91,15 @@ class SegmentCopy(Struct, frozen=True):
                     return store(self.strip, (r, w * channels + c), self.blank)
 
                 there = copy_rows(channels, lanes, copied)
-                return If(inside(source, left + w, 1), there, copy_rows(channels, lanes, cleared))
+                return IfStmt(
+                    inside(source, left + w, 1), there, copy_rows(channels, lanes, cleared)
+                )
 
             by_pixel = serial(columns, pixel, "w")
             if not self.is_joined:
                 return by_pixel
-            return If(inside(source, left, columns), copy_rows(width, lanes, row_element), by_pixel)
+            return IfStmt(
+                inside(source, left, columns), copy_rows(width, lanes, row_element), by_pixel
+            )
 
         return serial(rows, row, "r")

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from intarsia_ir.graph.expr import tensor_type
 from intarsia_ir.ops.softmax import LogSoftmax, SoftmaxOp
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     BinaryOp,
     Broadcast,
@@ -41,7 +41,7 @@ from intarsia_ir.tir.expr import (
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_ir.tir.module import FusedGroup
-from intarsia_ir.tir.stmt import Allocate, If, LetStmt, Stmt, Store
+from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt, Store
 from intarsia_ir.tir.tensor import lowest
 from intarsia_runtime.size import Dim
 
@@ -129,14 +129,14 @@ def _open_kernel(group: FusedGroup, axis: int, lanes: int, *, logarithm: bool) -
     body = parallel(index(rows), row)
     if isinstance(size, Dim):
         short = parallel(index(rows), lambda p: _short_row(work, result, p, index(size)))
-        body = If(index(size) >= lanes, body, short)
+        body = IfStmt(index(size) >= lanes, body, short)
     return PrimFunc(group.name, (data, result), 1, body)
 
 
 def _short_row(work: _Softmax, result: Buffer, row: PrimExpr, size: PrimExpr) -> Stmt:
     """Compute a row that fills no vector, element by element."""
     dtype = work.data.dtype
-    most, total = (Buffer(name, (1,), dtype, Scope.REGISTER) for name in ("most", "total"))
+    most, total = (Buffer(name, (1,), dtype, MemoryScope.REGISTER) for name in ("most", "total"))
 
     def take(k: PrimExpr) -> Stmt:
         item = TirVar("item", dtype)
@@ -191,7 +191,7 @@ class _Softmax(Struct, frozen=True):
 
     def registers(self, name: str, count: int) -> Buffer:
         """Return some vectors in registers."""
-        return Buffer(name, (count, self.lanes), self.data.dtype, Scope.REGISTER)
+        return Buffer(name, (count, self.lanes), self.data.dtype, MemoryScope.REGISTER)
 
     def vector(self, buffer: Buffer, row: PrimExpr | int, column: PrimExpr | int) -> PrimExpr:
         """Read a vector of registers or of what is kept."""
@@ -233,7 +233,7 @@ def _larger(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 def _by_lanes(work: _Softmax, rows: int, size: int) -> Stmt:
     """Let every lane have a row of its own."""
     lanes = work.lanes
-    stored = Buffer("kept", (size, lanes), work.data.dtype, Scope.STACK)
+    stored = Buffer("kept", (size, lanes), work.data.dtype, MemoryScope.STACK)
     most, total = work.registers("most", 1), work.registers("total", 1)
 
     def block(p: PrimExpr) -> Stmt:
@@ -337,7 +337,7 @@ class _RowGroup(Struct, frozen=True):
         return seq(
             serial(size // width, lambda c: group(c * width, self.vectors), "at"),
             serial((size - begin) // lanes, lambda c: group(begin + c * lanes, 1), "at"),
-            If(rest > 0, tail),
+            IfStmt(rest > 0, tail),
         )
 
     def combined(self, sums: Buffer, row: int, combine: Callable[..., PrimExpr]) -> PrimExpr:
@@ -361,7 +361,7 @@ def _row_group_loops(work: _Softmax, rows: int, size: int, result: Buffer | None
     some = max((n for n in (1, 2, _ACCUMULATORS) if n <= min(rows, fitting)), default=1)
     # Rows that begin at a vector are written faster, and ones that lie a page apart slower.
     width = (size // work.lanes + 1) * work.lanes
-    stack = Buffer("kept", (some, width), work.data.dtype, Scope.STACK)
+    stack = Buffer("kept", (some, width), work.data.dtype, MemoryScope.STACK)
 
     def block(p: PrimExpr) -> Stmt:
         first = minimum(p * some, rows - some)
@@ -398,7 +398,7 @@ def _rows(side: _RowGroup) -> Stmt:
     def give(r: int, _sum: int, column: PrimExpr, fresh: PrimExpr | None) -> Stmt:
         stored = work.vector(side.stored, side.begin + r, column)
         value = work.element(stored, shares[r])
-        if fresh is not None and side.stored.scope is Scope.GLOBAL:
+        if fresh is not None and side.stored.scope is MemoryScope.GLOBAL:
             value = select(fresh, value, stored)
         return work.epilogue(value, work.row(side.first + r, column))
 

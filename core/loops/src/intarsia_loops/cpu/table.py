@@ -25,7 +25,7 @@ from ..targets import LoopTarget
 from .bf16x2_schedules import Bf16x2Schedules
 from .conv import Convolution, conv_loops
 from .dense import dense_loops
-from .group import Operands, anchored
+from .group import GroupOperands, anchored
 from .int8x4_schedules import Int8x4Schedules, Schedule
 from .loops import load
 from .matmul import Product, matmul_loops
@@ -39,10 +39,10 @@ from .panel import flat_rows
 from .pools import PoolSchedules
 from .tiling import CpuTiling
 from .window import Window, window_of
-from .winograd import Winograd, winograd_loops
+from .winograd import WinogradOperands, winograd_loops
 
 
-def _window(anchor: Operands, attrs: ConvAttrs | PoolAttrs) -> Window:
+def _window(anchor: GroupOperands, attrs: ConvAttrs | PoolAttrs) -> Window:
     return window_of(anchor.args[0].shape[1:3], anchor.fused.output.shape[1:3], attrs)
 
 
@@ -87,7 +87,7 @@ class Schedules(Struct, frozen=True):
             }
         )
 
-    def _shape(self, target: LoopTarget, anchor: Operands) -> CpuTiling:
+    def _shape(self, target: LoopTarget, anchor: GroupOperands) -> CpuTiling:
         return self.tiling_of(target, anchor.args[0].dtype)
 
     def conv(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
@@ -109,7 +109,7 @@ class Schedules(Struct, frozen=True):
             return None
         anchor, attrs = match
         data, weight = anchor.args
-        work = Winograd(data, weight, attrs.outputs, _window(anchor, attrs))
+        work = WinogradOperands(data, weight, attrs.outputs, _window(anchor, attrs))
         body, scratch = winograd_loops(self._shape(target, anchor), work, anchor.epilogue)
         kernel = anchor.function(body)
         return replace(kernel, params=(*kernel.params, scratch), scratch=1)

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from intarsia_ir.graph.expr import tensor_type
 from intarsia_ir.ops.shape import Transpose
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import Load, PrimExpr, Ramp, index, minimum
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
@@ -146,7 +146,7 @@ def interleave_loops(
         indices = (image, Ramp(column_index * rows, 1, used))
         if used == size:
             return Store(result, indices, value)
-        part = Buffer("part", (size,), source.dtype, Scope.REGISTER)
+        part = Buffer("part", (size,), source.dtype, MemoryScope.REGISTER)
         store_all = Store(part, (Ramp(index(0), 1, size),), value)
         taken = Load(part, (Ramp(index(0), 1, used),), source.dtype, used)
         return Allocate(part, seq(store_all, Store(result, indices, taken)))

@@ -33,13 +33,13 @@ from itertools import product
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, all_of, if_then_else
-from intarsia_ir.tir.stmt import Allocate, If, Stmt
+from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
 
 from .loops import (
     EpilogueStore,
-    Part,
+    RangePart,
     cut,
     equal_part_size,
     for_parts,
@@ -65,7 +65,7 @@ _TOGETHER = 4
 """Register tiles that share a read of the weights of a place, where weights are the larger."""
 
 
-class Winograd(Struct, frozen=True):
+class WinogradOperands(Struct, frozen=True):
     """Operands of one convolution.
 
     Attributes:
@@ -108,7 +108,7 @@ class Winograd(Struct, frozen=True):
 
 
 def winograd_loops(
-    tiling: CpuTiling, conv: Winograd, epilogue: EpilogueStore
+    tiling: CpuTiling, conv: WinogradOperands, epilogue: EpilogueStore
 ) -> tuple[Stmt, Buffer]:
     """Return the loops, and the scratch memory that they want.
 
@@ -144,7 +144,7 @@ class _Band(Struct, frozen=True):
     """
 
     tiling: CpuTiling
-    conv: Winograd
+    conv: WinogradOperands
     wide: Buffer
     epilogue: EpilogueStore
     image: PrimExpr
@@ -170,15 +170,15 @@ class _Band(Struct, frozen=True):
             return if_then_else(there, unchecked(r, s, c), 0)
 
         inside = all_of([y >= 0, y + SIZE <= height, x >= 0, x + SIZE <= width])
-        return If(inside, self._transformed(tile, unchecked), self._transformed(tile, partly))
+        return IfStmt(inside, self._transformed(tile, unchecked), self._transformed(tile, partly))
 
     def _transformed(
         self, tile: PrimExpr, element: Callable[[int, int, PrimExpr], PrimExpr]
     ) -> Stmt:
         def channels(start: PrimExpr, lanes: int) -> Stmt:
             tile_size = (SIZE * SIZE, lanes)
-            tile_in = Buffer("given", tile_size, self.wide.dtype, Scope.REGISTER)
-            half = Buffer("half", tile_size, self.wide.dtype, Scope.REGISTER)
+            tile_in = Buffer("given", tile_size, self.wide.dtype, MemoryScope.REGISTER)
+            half = Buffer("half", tile_size, self.wide.dtype, MemoryScope.REGISTER)
 
             def read(r: int, s: int) -> Stmt:
                 return vectorized(
@@ -218,7 +218,7 @@ class _Band(Struct, frozen=True):
             for part in cut(tiles, min(tiles, elements_per_word * limit))
         ]
 
-    def _blocks(self, first: int, blocks: int, used: int, part: Part, limit: int) -> Stmt:
+    def _blocks(self, first: int, blocks: int, used: int, part: RangePart, limit: int) -> Stmt:
         """Neighbours share a block of weights, or tiles."""
 
         def item(p: PrimExpr) -> Stmt:
@@ -234,7 +234,7 @@ class _Band(Struct, frozen=True):
         """Compute some tiles of one block of outputs, so many in registers at a time."""
         count, limit = tiles
         depth, width = self.conv.weight.shape[2:]
-        sums = Buffer("sums", (SIZE * SIZE, count, width), self.wide.dtype, Scope.STACK)
+        sums = Buffer("sums", (SIZE * SIZE, count, width), self.wide.dtype, MemoryScope.STACK)
 
         def multiplied(e: PrimExpr, first: PrimExpr, rows: int) -> Stmt:
             return register_tile(
@@ -281,7 +281,7 @@ class _Band(Struct, frozen=True):
     ) -> Stmt:
         """Write ``A^T m A`` of one tile and a vector of channels; not what is behind the edge."""
         y, x = self._corner(tile)
-        half = Buffer("half", (STEP * SIZE, lanes), self.wide.dtype, Scope.REGISTER)
+        half = Buffer("half", (STEP * SIZE, lanes), self.wide.dtype, MemoryScope.REGISTER)
 
         def down(i: int, s: int) -> Stmt:
             def one(v: PrimExpr) -> Stmt:
@@ -299,7 +299,7 @@ class _Band(Struct, frozen=True):
             inside = [y + i < rows] * (i > 0 and rows % STEP > 0)
             inside += [x + j < columns] * (j > 0 and columns % STEP > 0)
             written = vectorized(lanes, one)
-            return If(all_of(inside), written) if inside else written
+            return IfStmt(all_of(inside), written) if inside else written
 
         steps = [down(i, s) for i, s in product(range(STEP), range(SIZE))]
         steps += [over(i, j) for i, j in product(range(STEP), repeat=2)]

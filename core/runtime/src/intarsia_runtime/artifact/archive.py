@@ -18,8 +18,8 @@ from msgspec import Struct
 from ..errors import ArtifactError, IntarsiaError, ModelError
 from .digest import member_digest
 from .passport import Member, Part, Passport, UnitEntry, parse_passport
-from .plan import Place, RegionStep, TensorSpec
-from .plan_json import step_arguments
+from .plan import ArgumentSource, RegionStep, TensorSpec
+from .plan_walk import all_arguments, all_steps
 from .tensors import read_layout
 from .write import PARAMS, PASSPORT, UNITS, check_member_path, member_name, part_unit
 
@@ -187,11 +187,11 @@ def check_references(opened: OpenedArtifact) -> None:
     for part in passport.parts:
         _check_part(opened, part)
     _check_sizes(passport)
-    for step in plan.steps:
+    for step in all_steps(plan.steps):
         if isinstance(step, RegionStep):
             _check_region_call(passport.unit(plan.regions[step.region]), step)
-    for argument in (argument for step in plan.steps for argument in step_arguments(step)):
-        if argument.place is Place.CONSTANT:
+    for argument in all_arguments(plan.steps):
+        if argument.place is ArgumentSource.CONSTANT:
             weight = opened.weights[plan.constants[argument.index]]
             if argument.bytes > weight.spec.bytes:
                 raise ArtifactError(

@@ -9,14 +9,15 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ..size import value_of
-from .plan import ALIGNMENT, Argument, CallPlan, CopyStep, Place, Step, TensorSpec
+from ..size import Size, value_of
+from .plan import ALIGNMENT, Argument, ArgumentSource, CallPlan, Step, TensorSpec
+from .plan_walk import map_step
 
 Sized = TypeVar("Sized", Argument, TensorSpec)
 
 
 def close_plan(plan: CallPlan, values: Mapping[str, int]) -> CallPlan:
-    """Return the static plan for values of the size variables.
+    """Return the static plan for values of the size variables, none of which steps compute.
 
     Slots lie one behind the other, as ``intarsia_plan_sizes`` lays them out.
     """
@@ -26,25 +27,30 @@ def close_plan(plan: CallPlan, values: Mapping[str, int]) -> CallPlan:
     padded = [-(-value_of(size, values) // ALIGNMENT) * ALIGNMENT for size in sizes.slots]
     starts = [0, *accumulate(padded)]
 
-    def closed(tensor: Sized) -> Sized:
-        return replace(tensor, shape=tuple([value_of(size, values) for size in tensor.shape]))
-
     def place(argument: Argument) -> Argument:
-        argument = closed(argument)
-        if argument.place is not Place.WORKSPACE:
+        argument = closed(argument, values)
+        if argument.place is not ArgumentSource.WORKSPACE:
             return argument
         return replace(argument, index=starts[argument.index])
 
-    def step(given: Step) -> Step:
-        if isinstance(given, CopyStep):
-            return CopyStep(place(given.source), place(given.destination))
-        return replace(given, args=tuple([place(argument) for argument in given.args]))
+    def number(size: Size) -> int:
+        return value_of(size, values)
 
     return replace(
         plan,
-        inputs=tuple([closed(spec) for spec in plan.inputs]),
-        outputs=tuple([closed(spec) for spec in plan.outputs]),
+        inputs=tuple([closed(spec, values) for spec in plan.inputs]),
+        outputs=tuple([closed(spec, values) for spec in plan.outputs]),
         workspace_bytes=starts[-1],
-        steps=tuple([step(given) for given in plan.steps]),
+        steps=tuple([map_step(step, place, number) for step in plan.steps]),
         open=None,
     )
+
+
+def close_step(step: Step, values: Mapping[str, int]) -> Step:
+    """Return a step for values of the size variables; arguments keep their slots."""
+    return map_step(step, lambda one: closed(one, values), lambda size: value_of(size, values))
+
+
+def closed(tensor: Sized, values: Mapping[str, int]) -> Sized:
+    """Return a tensor for values of the size variables."""
+    return replace(tensor, shape=tuple([value_of(size, values) for size in tensor.shape]))

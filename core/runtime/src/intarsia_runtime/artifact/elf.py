@@ -40,7 +40,7 @@ _ADDRESSES = {3: "PLTGOT", 4: "HASH", 6: "SYMTAB", 12: "INIT", 13: "FINI", 0x6FF
 _NAMES = {1: "NEEDED", 14: "SONAME", 15: "RPATH", 29: "RUNPATH"}  # offsets in the string table
 
 
-class Layout(Struct, frozen=True):
+class ElfLayout(Struct, frozen=True):
     """How headers are laid out in one class and byte order of ELF."""
 
     order: str
@@ -115,11 +115,11 @@ def _cut(what: str, needed: int, size: int) -> ArtifactError:
     )
 
 
-def read_header(content: bytes, kind: int, called: str) -> tuple[Layout, list[int]]:
+def read_header(content: bytes, kind: int, called: str) -> tuple[ElfLayout, list[int]]:
     """Return the layout, and: e_phoff, e_shoff, and the six fields of headers behind e_ehsize."""
     if not is_elf(content) or len(content) < 20 or content[4] not in (1, 2):
         raise ArtifactError(f"the file is not {called} of ELF", hint="compile the model again")
-    layout = Layout({1: "<", 2: ">"}.get(content[5], "<"), content[4] == 2)
+    layout = ElfLayout({1: "<", 2: ">"}.get(content[5], "<"), content[4] == 2)
     fields = layout.read(
         content, 16, what="the ELF header", wide="HHIQQQIHHHHHH", narrow="HHIIIIIHHHHHH"
     )
@@ -128,7 +128,7 @@ def read_header(content: bytes, kind: int, called: str) -> tuple[Layout, list[in
     return layout, [fields[4], fields[5], *fields[8:13]]
 
 
-def _segments(content: bytes, layout: Layout, header: Sequence[int]) -> list[_Segment]:
+def _segments(content: bytes, layout: ElfLayout, header: Sequence[int]) -> list[_Segment]:
     start, _, entry, count, *_ = header
     if entry != (56 if layout.wide else 32):
         raise ArtifactError(f"program headers of {entry} bytes are none of ELF")
@@ -148,7 +148,7 @@ def _segments(content: bytes, layout: Layout, header: Sequence[int]) -> list[_Se
     return segments
 
 
-def read_sections(content: bytes, layout: Layout, header: Sequence[int]) -> list[Section]:
+def read_sections(content: bytes, layout: ElfLayout, header: Sequence[int]) -> list[Section]:
     """Return all sections, which lie within the file."""
     _, start, _, _, entry, count, _ = header
     if entry != (64 if layout.wide else 40):
@@ -219,7 +219,7 @@ def _bytes_at(address: int, size: int, segments: Sequence[_Segment]) -> int | No
 
 
 def _check_dynamic(
-    content: bytes, layout: Layout, dynamic: _Segment, segments: Sequence[_Segment]
+    content: bytes, layout: ElfLayout, dynamic: _Segment, segments: Sequence[_Segment]
 ) -> None:
     """Check that every table which the dynamic section names is loaded from the file."""
     if _bytes_at(dynamic.address, dynamic.in_memory, segments) != dynamic.offset:

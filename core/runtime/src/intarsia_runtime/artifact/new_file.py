@@ -84,7 +84,7 @@ class NewFile:
 
 
 @contextmanager
-def written_beside(path: Path) -> Generator[IO[bytes]]:
+def atomic_write(path: Path) -> Generator[IO[bytes]]:
     """Yield a :class:`NewFile` that takes its place if the block ends well, and vanishes if not.
 
     Raises:

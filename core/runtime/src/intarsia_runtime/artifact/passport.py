@@ -28,7 +28,7 @@ from .fields import (
 )
 from .plan import CallPlan, TensorSpec
 from .plan_json import plan_from_json, plan_to_json, spec_from_json, spec_to_json
-from .signature import Signature, SizeChoice, choice_from_json, signature_from_json
+from .signature import ModelSignature, SizeChoice, choice_from_json, signature_from_json
 from .unit import UNSTATED
 
 SCHEMA = 2
@@ -118,14 +118,14 @@ class Passport(Struct, frozen=True, kw_only=True):
     placement: JsonMapping = field(default_factory=lambda: MappingProxyType({}))
     tuned: JsonMapping = field(default_factory=lambda: MappingProxyType({}))
     members: Mapping[str, Member] = field(default_factory=lambda: MappingProxyType({}))
-    declared: Signature | None = None
+    declared: ModelSignature | None = None
     sizes: tuple[SizeChoice, ...] = ()
     parts: tuple[Part, ...] = ()
 
     @property
-    def signature(self) -> Signature:
+    def signature(self) -> ModelSignature:
         """Inputs and outputs of the model, in its order."""
-        return Signature.of_plan(self.plan) if self.declared is None else self.declared
+        return ModelSignature.of_plan(self.plan) if self.declared is None else self.declared
 
     def unit(self, name: str) -> UnitEntry:
         """Return the unit called ``name``.

@@ -23,23 +23,55 @@ last entry of ``context`` is then the address of the *frame*, an array of ``int6
 variables; the bytes of the workspace; the offset of each slot; the sizes of the outputs, one output
 after the other. ``int32_t intarsia_plan_sizes(int64_t *frame)`` computes what stands behind the
 variables; it returns 0, or the number, from 1, of the first guard that does not hold. Kernels take
-the size variables that they name as ``int64_t`` behind their buffers.
+the size variables that they name as ``int64_t`` behind their buffers. Regions get the sizes of the
+run in the shapes of their tensors, and behind these the size variables that they name, as integers;
+``intarsia_run_open_steps`` finds what belongs to them (see ``intarsia_runtime.loading``).
+
+**Stages.** Some sizes are only known when steps have run: how many rows ``NonZero`` found. A
+:class:`SizesStep` reads such variables from memory; its number, from 1, is the *stage*. What
+depends on them is known from that stage on; what depends on sizes of inputs alone is stage 0. In
+the frame, the variables of the stages follow those of the inputs; the bytes of a workspace for each
+stage follow those of the first; and the last entry is the *status*. ``int32_t
+intarsia_plan_sizes_<n>(int64_t *frame)`` checks and computes what stage ``n`` adds. If it cannot,
+it returns -1 and the status says why: the number of a guard, from 1; or ``-1 - v`` if variable
+``v`` of the frame has a value that no size has; or :data:`NO_ROOM` for a tensor of more than
+:data:`MOST_BYTES` bytes. Behind the frame, ``context`` then has the function ``void *grow(void
+*state, int32_t number, int64_t bytes)``; its ``state``; for each stage the address of its workspace
+and how many bytes that has; and the addresses of all outputs. The code calls ``grow(state, n,
+bytes)`` if the workspace of stage ``n`` is too small, and, for an output ``k`` whose sizes belong
+to a stage, ``grow(state, stages + 1 + k, bytes)``; such an output is no argument of ``main``. If
+``grow`` returns null, ``main`` fails.
+
+**Control flow.** A step may hold blocks of steps: :class:`IfStep` carries out one of two,
+:class:`LoopStep` one block iteration after iteration. Blocks read and write the memory of the whole
+plan, so a value that goes from one iteration to the next has one place that the body reads and
+writes.
+In the context of a plan with loops, ``int32_t poll(void)`` stands behind the regions. Loops call it
+every 64 iterations, and ``main`` ends with -1 where it returns 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from hashlib import sha256
+from itertools import chain
 from math import prod
 from typing import TypeAlias
 
 from msgspec import Struct, json
 
 from ..dtype import DType
-from ..size import Size
+from ..size import Dim, Size
 
 ALIGNMENT = 64
 """Alignment in bytes of the workspace, of every offset in it, and of every constant."""
+
+MOST_BYTES = 1 << 62
+"""Bytes that no tensor has; sizes that steps compute may be any number."""
+
+NO_ROOM = -(1 << 62)
+"""Status of a run that needs memory which there is not."""
 
 
 NARROW = frozenset(
@@ -71,7 +103,7 @@ class TensorSpec(Struct, frozen=True):
         return prod(self.shape) * self.dtype.bytes
 
 
-class Place(Enum):
+class ArgumentSource(Enum):
     """Where an argument of a step lives."""
 
     INPUT = "input"
@@ -80,7 +112,7 @@ class Place(Enum):
     WORKSPACE = "workspace"
 
 
-class Argument(Struct, frozen=True):
+class Argument(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """A tensor argument of a step.
 
     Attributes:
@@ -88,12 +120,16 @@ class Argument(Struct, frozen=True):
         index: Number of the input, output or constant; byte offset in the workspace.
         shape: Static shape as the callee sees it.
         dtype: Element type.
+        loop: Of a row that every iteration of a loop has for itself: how many loops are around that
+            loop. The row of iteration ``t`` lies ``t`` times its bytes behind the place. ``None``
+            for a whole tensor.
     """
 
-    place: Place
+    place: ArgumentSource
     index: int
     shape: tuple[int, ...]
     dtype: DType
+    loop: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -127,12 +163,14 @@ class RegionStep(Struct, frozen=True):
         args: Its tensors.
         label: Kind of the accelerator and name of the region, for profiles.
         nodes: Names of the model's nodes in it.
+        sizes: Size variables that it takes behind the tensors, as integers.
     """
 
     region: int
     args: tuple[Argument, ...]
     label: str = ""
     nodes: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
 
 
 class CopyStep(Struct, frozen=True):
@@ -140,17 +178,6 @@ class CopyStep(Struct, frozen=True):
 
     source: Argument
     destination: Argument
-
-
-Step: TypeAlias = KernelStep | RegionStep | CopyStep
-
-
-class SizeSource(Struct, frozen=True):
-    """Where a size variable is read: axis ``axis`` of input number ``input``."""
-
-    name: str
-    input: int
-    axis: int
 
 
 class SizeGuard(Struct, frozen=True):
@@ -161,6 +188,96 @@ class SizeGuard(Struct, frozen=True):
     why: str
 
 
+class GuardStep(Struct, frozen=True):
+    """Go on only if two sizes are equal.
+
+    Of a plan's guards inside branches, ``main`` returns the number, from 1, of the one that does
+    not hold.
+    """
+
+    guard: SizeGuard
+
+
+class RunSize(Struct, frozen=True):
+    """A size variable, and the int64 tensor of one element that has its value."""
+
+    name: str
+    argument: Argument
+
+
+class SizesStep(Struct, frozen=True):
+    """Read size variables from memory, and lay out what depends on them.
+
+    Attributes:
+        stage: Its number, from 1.
+        sizes: The variables, in the order of ``OpenSizes.stages``.
+        is_final: Whether outputs of these sizes get their memory; not while a loop changes them.
+    """
+
+    stage: int
+    sizes: tuple[RunSize, ...]
+    is_final: bool = True
+
+
+class Block(Struct, frozen=True):
+    """Steps inside a step."""
+
+    steps: tuple[Step, ...]
+
+
+class IfStep(Struct, frozen=True):
+    """Carry out one of two blocks.
+
+    Attributes:
+        condition: One bool.
+        then: Carried out if it is true.
+        orelse: Carried out if it is false.
+        label: What it is, for profiles.
+        nodes: Names of the model's nodes that it is.
+    """
+
+    condition: Argument
+    then: Block
+    orelse: Block
+    label: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+class LoopStep(Struct, frozen=True):
+    """Carry out a block iteration after iteration, while all that is given of the following allows
+    it.
+
+    Attributes:
+        body: One iteration.
+        most: No more iterations than this; arguments that are rows have so many.
+        trip: One int64: no more iterations than it says. Read before the first iteration.
+        condition: One bool, which must be true for an iteration to begin. The body writes it.
+        iteration: One int64, which becomes the number of the iteration, from 0, before the
+        iteration begins.
+        label: What it is, for profiles.
+        nodes: Names of the model's nodes that it is.
+    """
+
+    body: Block
+    most: Size | None = None
+    trip: Argument | None = None
+    condition: Argument | None = None
+    iteration: Argument | None = None
+    label: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+Step: TypeAlias = KernelStep | RegionStep | CopyStep | SizesStep | GuardStep | IfStep | LoopStep
+
+
+class SizeSource(Struct, frozen=True):
+    """Where a size variable is read: axis ``axis`` of input number ``input``."""
+
+    name: str
+    input: int
+    axis: int
+
+
 class OpenSizes(Struct, frozen=True):
     """What a plan for inputs of many shapes knows of their sizes.
 
@@ -168,11 +285,26 @@ class OpenSizes(Struct, frozen=True):
         variables: Size variables, in the order of the frame.
         guards: What must hold.
         slots: Bytes of each part of the workspace; arguments in it have a slot's number as index.
+        stages: Names of the size variables that are known from stage 1, 2, ... on.
     """
 
     variables: tuple[SizeSource, ...]
     guards: tuple[SizeGuard, ...]
     slots: tuple[Size, ...]
+    stages: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all size variables, in the order of the frame."""
+        return (*(source.name for source in self.variables), *chain.from_iterable(self.stages))
+
+    def stage(self, *sizes: Size) -> int:
+        """Return the stage from which on sizes are known."""
+        if not self.stages:
+            return 0
+        names = {name for size in sizes if isinstance(size, Dim) for name in size.variables()}
+        numbered = enumerate(self.stages, start=1)
+        return max([n for n, stage in numbered if not names.isdisjoint(stage)], default=0)
 
 
 class CallPlan(Struct, frozen=True):
@@ -199,10 +331,69 @@ class CallPlan(Struct, frozen=True):
 
 def frame_entries(plan: CallPlan) -> int:
     """Return how many numbers the frame of a plan has."""
-    if plan.open is None:
+    sizes = plan.open
+    if sizes is None:
         return 0
     outputs = sum(len(spec.shape) for spec in plan.outputs)
-    return len(plan.open.variables) + 1 + len(plan.open.slots) + outputs
+    stages = len(sizes.stages)
+    return len(sizes.names) + 1 + stages + len(sizes.slots) + outputs + bool(stages)
+
+
+def passed_outputs(plan: CallPlan, before: int | None = None) -> tuple[TensorSpec, ...]:
+    """Return the outputs that are arguments of ``main``: not those whose sizes steps compute.
+
+    Args:
+        plan: The plan.
+        before: Only those before the output of this number.
+    """
+    outputs = plan.outputs[:before]
+    if plan.open is None or not plan.open.stages:
+        return outputs
+    return tuple(spec for spec in outputs if plan.open.stage(*spec.shape) == 0)
+
+
+def calls_open_regions(plan: CallPlan) -> bool:
+    """Whether a region that the plan calls takes size variables."""
+    return bool(_region_sizes(plan.steps))
+
+
+def _region_sizes(steps: Iterable[Step]) -> list[tuple[str, ...]]:
+    """Return the size variables of every call of a region that takes some, at any depth."""
+    found: list[tuple[str, ...]] = []
+    for step in steps:
+        match step:
+            case RegionStep(sizes=sizes) if sizes:
+                found.append(sizes)
+            case IfStep(then=then, orelse=orelse):
+                found += _region_sizes((*then.steps, *orelse.steps))
+            case LoopStep(body=body):
+                found += _region_sizes(body.steps)
+            case _:
+                pass
+    return found
+
+
+def has_loops(plan: CallPlan) -> bool:
+    """Whether a plan has a loop, so that its context has ``poll``."""
+    return _loops(Block(plan.steps))
+
+
+def _loops(block: Block) -> bool:
+    for step in block.steps:
+        inside = (step.then, step.orelse) if isinstance(step, IfStep) else ()
+        if isinstance(step, LoopStep) or any(map(_loops, inside)):
+            return True
+    return False
+
+
+def poll_entry(plan: CallPlan) -> int:
+    """Return the number of the entry behind the regions: ``poll`` of a plan with loops."""
+    return 1 + len(plan.constants) + 2 * len(plan.regions)
+
+
+def frame_entry(plan: CallPlan) -> int:
+    """Return the number of the entry of the context that has the frame of an open plan."""
+    return poll_entry(plan) + has_loops(plan)
 
 
 PLAN_STAMP = "intarsia_plan_stamp"
@@ -220,8 +411,11 @@ def plan_stamp(plan: CallPlan) -> int:
     if plan.open is None:
         return stamp_of((specs, counts, steps))
     opened = (plan.open.variables, [str(size) for size in plan.open.slots])
+    given = _region_sizes(plan.steps)
     guards = [(str(guard.left), str(guard.right)) for guard in plan.open.guards]
-    return stamp_of((repr(specs), counts, repr(steps), opened, guards))
+    stages = (plan.open.stages,) if plan.open.stages else ()
+    opened = (*opened, given) if given else opened
+    return stamp_of((repr(specs), counts, repr(steps), opened, guards, *stages))
 
 
 def stamp_of(value: object) -> int:
@@ -234,7 +428,7 @@ def stamp_of(value: object) -> int:
     return int.from_bytes(sha256(text).digest()[:8], "little") or 1
 
 
-def _callee(step: Step) -> tuple[str | int, tuple[Argument, ...]]:
+def _callee(step: Step) -> tuple[object, ...]:
     match step:
         case KernelStep(function=function, args=args):
             return function, args
@@ -242,3 +436,17 @@ def _callee(step: Step) -> tuple[str | int, tuple[Argument, ...]]:
             return region, args
         case CopyStep(source=source, destination=destination):
             return "", (source, destination)
+        case GuardStep(guard=guard):
+            return "guard", str(guard.left), str(guard.right)
+        case SizesStep(stage=stage, sizes=sizes):
+            names = " ".join(size.name for size in sizes)
+            key = f"{stage} {names}" if step.is_final else f"{stage} {names} again"
+            return key, tuple(size.argument for size in sizes)
+        case IfStep(condition=condition, then=then, orelse=orelse):
+            return "if", condition, _callees(then), _callees(orelse)
+        case LoopStep(body=body, trip=trip, condition=condition, iteration=iteration):
+            return "loop", str(step.most), trip, condition, iteration, _callees(body)
+
+
+def _callees(block: Block) -> list[tuple[object, ...]]:
+    return [_callee(step) for step in block.steps]

@@ -8,22 +8,32 @@ from typing import cast
 
 from ..dtype import parse_dtype
 from ..errors import ArtifactError
-from ..size import Dim, Size, parse_size
+from ..size import Size, parse_size
 from .fields import JsonObject, read_dict, read_int, read_list, read_sizes, read_str, read_texts
 from .plan import (
     NARROW,
     Argument,
+    ArgumentSource,
+    Block,
     CallPlan,
     CopyStep,
+    GuardStep,
+    IfStep,
     KernelStep,
+    LoopStep,
     OpenSizes,
-    Place,
     RegionStep,
+    RunSize,
     SizeGuard,
     SizeSource,
+    SizesStep,
     Step,
     TensorSpec,
 )
+from .plan_verify import verify_plan
+
+MOST_DEPTH = 64
+"""Most steps that are around a step of a plan that is read."""
 
 
 def spec_to_json(spec: TensorSpec) -> JsonObject:
@@ -100,25 +110,15 @@ def plan_from_json(document: JsonObject) -> CallPlan:
         constants=read_texts(document, "constants"),
         regions=read_texts(document, "regions"),
         workspace_bytes=read_int(document, "workspace_bytes"),
-        steps=tuple(
-            _step_from_json(read_dict(step, "a step")) for step in read_list(document, "steps")
-        ),
+        steps=_steps_from_json(read_list(document, "steps"), 0),
         open=_open_from_json(document["open"]) if "open" in document else None,
     )
-    _verify_sizes(plan)
-    for number, step in enumerate(plan.steps):
-        _verify_step(plan, step, number)
+    verify_plan(plan)
     return plan
 
 
-def step_arguments(step: Step) -> tuple[Argument, ...]:
-    """Return the tensors of any kind of step."""
-    if isinstance(step, CopyStep):
-        return (step.source, step.destination)
-    return step.args
-
-
 def _step_to_json(step: Step) -> JsonObject:
+    args: tuple[Argument, ...] = ()
     match step:
         case KernelStep(function, args, label, nodes):
             head: JsonObject = {"kernel": function, "label": label, "nodes": list(nodes)}
@@ -126,12 +126,56 @@ def _step_to_json(step: Step) -> JsonObject:
                 head["sizes"] = list(step.sizes)
         case RegionStep(region, args, label, nodes):
             head = {"region": region, "label": label, "nodes": list(nodes)}
+            if step.sizes:
+                head["sizes"] = list(step.sizes)
         case CopyStep(source, destination):
             head, args = {}, (source, destination)
+        case GuardStep(guard=guard):
+            return {"guard": _guard_to_json(guard)}
+        case SizesStep(stage, sizes):
+            head = {"stage": stage, "sizes": [size.name for size in sizes]}
+            if not step.is_final:
+                head["final"] = False
+            args = tuple(size.argument for size in sizes)
+        case IfStep():
+            return {
+                "if": _argument_to_json(step.condition),
+                "then": _block_to_json(step.then),
+                "else": _block_to_json(step.orelse),
+                "label": step.label,
+                "nodes": list(step.nodes),
+            }
+        case LoopStep():
+            return _loop_to_json(step)
     return {**head, "args": [_argument_to_json(argument) for argument in args]}
 
 
-def _step_from_json(document: JsonObject) -> Step:
+def _block_to_json(block: Block) -> list[object]:
+    return [_step_to_json(step) for step in block.steps]
+
+
+def _loop_to_json(step: LoopStep) -> JsonObject:
+    said = {"trip": step.trip, "condition": step.condition, "iteration": step.iteration}
+    return {
+        "loop": _block_to_json(step.body),
+        **({} if step.most is None else {"most": _sizes_to_json((step.most,))[0]}),
+        **{key: _argument_to_json(one) for key, one in said.items() if one is not None},
+        "label": step.label,
+        "nodes": list(step.nodes),
+    }
+
+
+def _steps_from_json(items: list[object], depth: int) -> tuple[Step, ...]:
+    if depth > MOST_DEPTH:
+        raise ArtifactError(f"the steps of the plan nest deeper than {MOST_DEPTH}")
+    return tuple([_step_from_json(read_dict(item, "a step"), depth) for item in items])
+
+
+def _step_from_json(document: JsonObject, depth: int) -> Step:
+    if "guard" in document:
+        return GuardStep(_guard_from_json(document["guard"]))
+    if "if" in document or "loop" in document:
+        return _control_from_json(document, depth)
     args = tuple(_argument_from_json(argument) for argument in read_list(document, "args"))
     if "kernel" in document:
         label, nodes = read_str(document, "label"), read_texts(document, "nodes")
@@ -139,10 +183,39 @@ def _step_from_json(document: JsonObject) -> Step:
         return KernelStep(read_str(document, "kernel"), args, label, nodes, sizes)
     if "region" in document:
         label, nodes = read_str(document, "label"), read_texts(document, "nodes")
-        return RegionStep(read_int(document, "region"), args, label, nodes)
+        sizes = read_texts(document, "sizes") if "sizes" in document else ()
+        return RegionStep(read_int(document, "region"), args, label, nodes, sizes)
+    if "stage" in document:
+        names = read_texts(document, "sizes")
+        if len(names) != len(args):
+            raise ArtifactError(f"a step of the plan reads {len(names)} sizes of {len(args)}")
+        read = tuple(RunSize(name, arg) for name, arg in zip(names, args, strict=True))
+        return SizesStep(read_int(document, "stage"), read, document.get("final") is not False)
     if len(args) != 2:
         raise ArtifactError(f"a copy in the passport's plan has {len(args)} tensors, not 2")
     return CopyStep(*args)
+
+
+def _control_from_json(document: JsonObject, depth: int) -> Step:
+    def block(key: str) -> Block:
+        return Block(_steps_from_json(read_list(document, key), depth + 1))
+
+    def optional(key: str) -> Argument | None:
+        return _argument_from_json(document[key]) if key in document else None
+
+    label, nodes = read_str(document, "label"), read_texts(document, "nodes")
+    if "if" in document:
+        condition = _argument_from_json(document["if"])
+        return IfStep(condition, block("then"), block("else"), label, nodes)
+    return LoopStep(
+        block("loop"),
+        _size_from_json(document["most"]) if "most" in document else None,
+        optional("trip"),
+        optional("condition"),
+        optional("iteration"),
+        label,
+        nodes,
+    )
 
 
 def _argument_to_json(argument: Argument) -> JsonObject:
@@ -151,19 +224,21 @@ def _argument_to_json(argument: Argument) -> JsonObject:
         "index": argument.index,
         "shape": _sizes_to_json(argument.shape),
         "dtype": argument.dtype.value,
+        **({} if argument.loop is None else {"loop": argument.loop}),
     }
 
 
 def _argument_from_json(document: object) -> Argument:
     fields = read_dict(document, "an argument")
     place = read_str(fields, "place")
-    if place not in Place._value2member_map_:
+    if place not in ArgumentSource._value2member_map_:
         raise ArtifactError(f"the passport's plan has an argument in '{place}'")
     return Argument(
-        Place(place),
+        ArgumentSource(place),
         read_int(fields, "index"),
         _read_shape(fields),
         parse_dtype(read_str(fields, "dtype")),
+        read_int(fields, "loop") if "loop" in fields else None,
     )
 
 
@@ -186,17 +261,27 @@ def _size_from_json(value: object) -> Size:
     return parse_size(value)
 
 
+def _guard_to_json(guard: SizeGuard) -> JsonObject:
+    return {"sizes": _sizes_to_json((guard.left, guard.right)), "why": guard.why}
+
+
+def _guard_from_json(document: object) -> SizeGuard:
+    row = read_dict(document, "a guard")
+    sizes = [_size_from_json(size) for size in read_list(row, "sizes")]
+    if len(sizes) != 2:
+        raise ArtifactError(f"a guard of the plan has {len(sizes)} sizes, not 2")
+    return SizeGuard(sizes[0], sizes[1], read_str(row, "why"))
+
+
 def _open_to_json(sizes: OpenSizes) -> JsonObject:
     return {
         "variables": [
             {"name": source.name, "input": source.input, "axis": source.axis}
             for source in sizes.variables
         ],
-        "guards": [
-            {"sizes": _sizes_to_json((guard.left, guard.right)), "why": guard.why}
-            for guard in sizes.guards
-        ],
+        "guards": [_guard_to_json(guard) for guard in sizes.guards],
         "slots": _sizes_to_json(sizes.slots),
+        **({"stages": [list(names) for names in sizes.stages]} if sizes.stages else {}),
     }
 
 
@@ -207,79 +292,8 @@ def _open_from_json(document: object) -> OpenSizes:
         row = read_dict(item, "a size variable")
         source = SizeSource(read_str(row, "name"), read_int(row, "input"), read_int(row, "axis"))
         variables.append(source)
-    guards: list[SizeGuard] = []
-    for item in read_list(fields, "guards"):
-        row = read_dict(item, "a guard")
-        sizes = [_size_from_json(size) for size in read_list(row, "sizes")]
-        if len(sizes) != 2:
-            raise ArtifactError(f"a guard of the plan has {len(sizes)} sizes, not 2")
-        guards.append(SizeGuard(sizes[0], sizes[1], read_str(row, "why")))
+    guards = [_guard_from_json(item) for item in read_list(fields, "guards")]
     slots = tuple(_size_from_json(size) for size in read_list(fields, "slots"))
-    return OpenSizes(tuple(variables), tuple(guards), slots)
-
-
-def _verify_sizes(plan: CallPlan) -> None:
-    """Check that every size variable of a plan has a source.
-
-    Raises:
-        ArtifactError: One has none, or its source is not there.
-    """
-    known: set[str] = set()
-    for source in plan.open.variables if plan.open is not None else ():
-        inputs = plan.inputs[source.input : source.input + 1]
-        if not inputs or source.axis >= len(inputs[0].shape):
-            raise ArtifactError(f"size '{source.name}' of the plan is that of no input")
-        known.add(source.name)
-    for name in sorted(_used_sizes(plan) - known):
-        raise ArtifactError(f"nothing says what size '{name}' of the plan is")
-
-
-def _used_sizes(plan: CallPlan) -> set[str]:
-    shapes = [spec.shape for spec in (*plan.inputs, *plan.outputs)]
-    names: set[str] = set()
-    for step in plan.steps:
-        shapes += [argument.shape for argument in step_arguments(step)]
-        names.update(step.sizes if isinstance(step, KernelStep) else ())
-    if plan.open is not None:
-        shapes.append(cast("tuple[int, ...]", plan.open.slots))
-        shapes += [cast("tuple[int, ...]", (g.left, g.right)) for g in plan.open.guards]
-    for shape in shapes:
-        for size in shape:
-            names |= size.variables() if isinstance(size, Dim) else frozenset[str]()
-    return names
-
-
-def _verify_step(plan: CallPlan, step: Step, number: int) -> None:
-    if isinstance(step, RegionStep) and step.region >= len(plan.regions):
-        raise ArtifactError(
-            f"step {number} of the plan calls region {step.region}, which is not there"
-        )
-    for argument in step_arguments(step):
-        if not _in_bounds(plan, argument):
-            raise ArtifactError(
-                f"step {number} of the plan reads or writes outside of its {argument.place.value}"
-            )
-
-
-def _in_bounds(plan: CallPlan, argument: Argument) -> bool:
-    if plan.open is not None:
-        return _has_place(plan, plan.open, argument)
-    match argument.place:
-        case Place.INPUT | Place.OUTPUT:
-            specs = plan.inputs if argument.place is Place.INPUT else plan.outputs
-            return argument.index < len(specs) and argument.bytes <= specs[argument.index].bytes
-        case Place.CONSTANT:
-            return argument.index < len(plan.constants)
-        case Place.WORKSPACE:
-            return argument.index + argument.bytes <= plan.workspace_bytes
-
-
-def _has_place(plan: CallPlan, sizes: OpenSizes, argument: Argument) -> bool:
-    """Whether there is what an argument of an open plan refers to."""
-    counts = {
-        Place.INPUT: len(plan.inputs),
-        Place.OUTPUT: len(plan.outputs),
-        Place.CONSTANT: len(plan.constants),
-        Place.WORKSPACE: len(sizes.slots),
-    }
-    return argument.index < counts[argument.place]
+    stages = [] if "stages" not in fields else read_list(fields, "stages")
+    names = tuple(read_texts({"stage": stage}, "stage") for stage in stages)
+    return OpenSizes(tuple(variables), tuple(guards), slots, names)

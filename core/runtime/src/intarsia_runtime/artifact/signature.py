@@ -36,14 +36,14 @@ class ValueSpec(Struct, frozen=True):
         return {"name": self.name, "kind": self.kind, "shape": shape}
 
 
-class Signature(Struct, frozen=True):
+class ModelSignature(Struct, frozen=True):
     """Inputs and outputs of a model, in its order."""
 
     inputs: tuple[ValueSpec, ...]
     outputs: tuple[ValueSpec, ...]
 
     @classmethod
-    def of_plan(cls, plan: CallPlan) -> Signature:
+    def of_plan(cls, plan: CallPlan) -> ModelSignature:
         """Return that of a plan."""
         inputs, outputs = (
             tuple(
@@ -119,17 +119,17 @@ class SizeChoice(Struct, frozen=True):
 
     def to_json(self) -> JsonObject:
         """Return it as plain JSON."""
-        said: JsonObject = {"name": self.name, "sizes": list(self.sizes), "low": self.low}
-        return {**said, "open": True} if self.is_open else said
+        fields: JsonObject = {"name": self.name, "sizes": list(self.sizes), "low": self.low}
+        return {**fields, "open": True} if self.is_open else fields
 
 
-def signature_from_json(document: JsonObject) -> Signature:
+def signature_from_json(document: JsonObject) -> ModelSignature:
     """Read a signature.
 
     Raises:
         ArtifactError: It is damaged.
     """
-    return Signature(_specs(document, "inputs"), _specs(document, "outputs"))
+    return ModelSignature(_specs(document, "inputs"), _specs(document, "outputs"))
 
 
 def choice_from_json(value: object) -> SizeChoice:

@@ -15,7 +15,7 @@ from .tensors import array_bytes
 if TYPE_CHECKING:
     import numpy as np
 
-BESIDE = 1 << 20
+THREADED_BYTES = 1 << 20
 """Bytes from which on a thread is worth it."""
 
 _BUFFERS = 2  # one array is computed while another one is written
@@ -31,8 +31,8 @@ def hashed(pieces: Sequence[Piece], digest: MemberDigest) -> Generator[memoryvie
     Raises:
         MemoryError: There is no room for an array.
     """
-    if sum(piece.nbytes for piece in pieces) >= BESIDE:
-        yield from _hashed_beside(pieces, digest)
+    if sum(piece.nbytes for piece in pieces) >= THREADED_BYTES:
+        yield from _hashed_in_thread(pieces, digest)
         return
     for piece in pieces:
         data = _bytes(piece, None)
@@ -47,7 +47,7 @@ class _Ready(NamedTuple):
     memory: np.ndarray | None
 
 
-def _hashed_beside(pieces: Sequence[Piece], digest: MemberDigest) -> Generator[memoryview]:
+def _hashed_in_thread(pieces: Sequence[Piece], digest: MemberDigest) -> Generator[memoryview]:
     ready: SimpleQueue[_Ready | BaseException | None] = SimpleQueue()
     free: SimpleQueue[np.ndarray | None] = SimpleQueue()
     stopped = threading.Event()

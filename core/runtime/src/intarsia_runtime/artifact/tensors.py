@@ -72,17 +72,17 @@ def tensor_pieces(arrays: Mapping[str, np.ndarray]) -> list[Piece]:
         UnsupportedError: A tensor has a name that the format or the gaps keep for themselves, or an
             element type that cannot be stored.
     """
-    rows: list[_Row] = []
+    rows: list[_TensorRow] = []
     for name, array in contents_of(arrays).items():
         if name == _METADATA or _GAP in name:
             raise UnsupportedError(f"a weight cannot be called {name!r}", hint="rename it")
         dtype = parse_dtype(array.dtype.name)
         data = array if isinstance(array, DeferredArray) else array_bytes(array)
-        rows.append(_Row(_NAMES[dtype], name, array.shape, data))
+        rows.append(_TensorRow(_NAMES[dtype], name, array.shape, data))
         gap = -array.nbytes % ALIGNMENT
         if gap:
             shape = (gap // dtype.bytes,)
-            rows.append(_Row(_NAMES[dtype], name + _GAP, shape, memoryview(bytes(gap))))
+            rows.append(_TensorRow(_NAMES[dtype], name + _GAP, shape, memoryview(bytes(gap))))
     rows.sort(key=_place)
     header: dict[str, object] = {}
     end = 0
@@ -96,7 +96,7 @@ def tensor_pieces(arrays: Mapping[str, np.ndarray]) -> list[Piece]:
     return [head, *(row.data for row in rows if row.data.nbytes)]
 
 
-class _Row(NamedTuple):
+class _TensorRow(NamedTuple):
     """A tensor of the file: its element type as the header spells it, its name, shape and bytes."""
 
     dtype: str
@@ -105,7 +105,7 @@ class _Row(NamedTuple):
     data: Piece
 
 
-def _place(row: _Row) -> tuple[int, str]:
+def _place(row: _TensorRow) -> tuple[int, str]:
     return _ORDER.index(row.dtype), row.name
 
 

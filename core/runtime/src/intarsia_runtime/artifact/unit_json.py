@@ -68,29 +68,32 @@ def read_unit_json(data: bytes, kind: type[T], *, file: str) -> T:
         raise ArtifactError(f"{file} is damaged: {error}", hint=_HINT) from None
 
 
-class _Versioned(msgspec.Struct, frozen=True):
+class _VersionedFile(msgspec.Struct, frozen=True):
     """What every version of a file has."""
 
     schema: int
 
 
-def read_versioned_json(data: bytes, kind: type[T], *, file: str, schema: int, writer: str) -> T:
+def read_versioned_json(
+    data: bytes, kind: type[T], *, file: str, schema: int | tuple[int, ...], writer: str
+) -> T:
     """Read what :func:`print_unit_json` wrote, as :func:`read_unit_json` does.
 
     Args:
         data: The file's content.
         kind: What it holds.
         file: Its name, for messages.
-        schema: The version that is read.
+        schema: The version that is read, or several.
         writer: Distribution of the plugin that wrote it.
 
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
-    found = read_unit_json(data, _Versioned, file=file).schema
-    if found != schema:
+    found = read_unit_json(data, _VersionedFile, file=file).schema
+    known = (schema,) if isinstance(schema, int) else schema
+    if found not in known:
         raise ArtifactError(
-            f"{file} has schema {found}, this plugin reads schema {schema}",
+            f"{file} has schema {found}, this plugin reads schema {' and '.join(map(str, known))}",
             hint=f"{_HINT}, or install the {writer} that compiled it",
         )
     return read_unit_json(data, kind, file=file)

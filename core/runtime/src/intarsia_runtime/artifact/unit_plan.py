@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ..errors import ArtifactError, UnsupportedError
-from .plan import CallPlan, Place, TensorSpec
-from .plan_json import plan_from_json, plan_to_json, step_arguments
+from .plan import ArgumentSource, CallPlan, TensorSpec
+from .plan_json import plan_from_json, plan_to_json
+from .plan_walk import all_arguments
 
 
 def print_unit_plan(plan: CallPlan) -> bytes:
@@ -56,8 +57,8 @@ def read_unit_plan(
     absent = [constant for constant in plan.constants if constant not in constants]
     if absent:
         raise ArtifactError(f"{where} reads a weight '{absent[0]}' that the unit does not have")
-    for argument in (argument for step in plan.steps for argument in step_arguments(step)):
-        if argument.place is Place.CONSTANT:
+    for argument in all_arguments(plan.steps):
+        if argument.place is ArgumentSource.CONSTANT:
             weight = plan.constants[argument.index]
             if argument.bytes > constants[weight]:
                 raise ArtifactError(f"{where} reads past the end of the weight '{weight}'")

@@ -60,10 +60,10 @@ def write_artifact(
 ) -> Passport:
     """Write an artifact beside ``path`` and rename it, so that ``path`` is old or new, never torn.
 
-    Arguments, errors and result are those of :meth:`ArtifactWriter.finish`.
+    Arguments, errors and result are those of :meth:`ArtifactWriter.commit`.
     """
     with closing(ArtifactWriter(path)) as writer:
-        return writer.finish(passport, units, constants, aside=aside)
+        return writer.commit(passport, units, constants, aside=aside)
 
 
 class ArtifactWriter:
@@ -91,7 +91,7 @@ class ArtifactWriter:
         self.close()
         self._weights = _WeightsOnTheWay(self._path, constants)
 
-    def finish(
+    def commit(
         self,
         passport: Passport,
         units: Sequence[CompiledUnit],

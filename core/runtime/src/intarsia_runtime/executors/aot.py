@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 import numpy as np
 
 from ..abi import ArgumentBlock, SafeCall, data_address
-from ..program import Program
+from ..errors import ModelError
+from ..program import LoadedProgram
 from .planned import PlanExecutor
+
+Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
 
 class AotExecutor(PlanExecutor):
@@ -17,11 +23,13 @@ class AotExecutor(PlanExecutor):
         program: The loaded artifact, owned by the executor from now on.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoadedProgram) -> None:
         super().__init__(program)
         plan = program.passport.plan
         self._arguments = ArgumentBlock((*plan.inputs, *plan.outputs), program.leading)
         self._tensors = self._arguments.tensors
+        self._shapes: Shapes = tuple(spec.shape for spec in plan.inputs)
+        self._results: Shapes = tuple(spec.shape for spec in plan.outputs)
         self._call = SafeCall(program.main.function)
         self._call_arguments = (
             program.main.handle or None,
@@ -30,11 +38,38 @@ class AotExecutor(PlanExecutor):
             self._arguments.result_address,
         )
 
+    def output_shapes(self, shapes: Shapes) -> Shapes:
+        """Return the shapes of the outputs, in the model's order.
+
+        Raises:
+            ModelError: The model takes no inputs of these shapes.
+        """
+        if shapes != self._shapes:
+            raise ModelError(f"the inputs must have the shapes {self._shapes}, got {shapes}")
+        return self._results
+
+    def run_at(self, shapes: Shapes, addresses: Sequence[int]) -> None:
+        """Compute outputs from inputs in memory of the caller, who answers for all of it.
+
+        Args:
+            shapes: Shapes of the inputs; their elements lie in order, and have the model's types.
+            addresses: Of the inputs, then of memory for the outputs, which overlaps nothing.
+
+        Raises:
+            ModelError: The model takes no inputs of these shapes.
+        """
+        if shapes != self._shapes:
+            self.output_shapes(shapes)
+        self._call_at(addresses)
+
     def _execute(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> None:
+        self._call_at([data_address(array) for array in arrays + results])
+
+    def _call_at(self, addresses: Sequence[int]) -> None:
         program = self._program
         with program.lock:
             program.check_open()
-            for tensor, array in zip(self._tensors, arrays + results, strict=True):
-                tensor.data = data_address(array)
+            for tensor, address in zip(self._tensors, addresses, strict=True):
+                tensor.data = address
             if program.invoke(self._call, *self._call_arguments):
                 program.raise_failure("the model")

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
+from ..closing import Closing
 from ..errors import PluginError
 from ..guarded import LateOwner, explain, is_plugins_own, owner_of_module
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .signature import Inputs
 
 
-class ForeignExecutable:
+class ForeignExecutable(Closing):
     """Passes everything on to what a plugin made.
 
     Args:
@@ -67,17 +67,3 @@ class ForeignExecutable:
     def close(self) -> None:
         """Free what it holds; errors as :meth:`run`."""
         self._guarded("close")()
-
-    def __enter__(self) -> ForeignExecutable:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
-        """Close it."""
-        self.close()

@@ -3,34 +3,17 @@
 
 from __future__ import annotations
 
-import ctypes
-import time
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import TypeAlias
+from collections.abc import Callable
 
 import numpy as np
 from msgspec import Struct
 
-from ..abi import ArgumentBlock, DLTensor, SafeCall, data_address, numpy_dtype
-from ..artifact.plan import (
-    Argument,
-    CallPlan,
-    CopyStep,
-    KernelStep,
-    Place,
-    RegionStep,
-    Step,
-    TensorSpec,
-)
-from ..artifact.plan_json import step_arguments
+from ..artifact.plan import CopyStep, GuardStep, SizesStep
 from ..errors import UsageError
-from ..program import Program
+from ..program import LoadedProgram
 from .planned import PlanExecutor
 from .signature import Inputs
-
-SeeRegion: TypeAlias = Callable[[str, Sequence[np.ndarray], Sequence[np.ndarray]], None]
-"""Called with the name of a region, its inputs and its outputs."""
+from .steps import Measured, PlanWalk, SeeRegion, step_name
 
 
 class ProfileRow(Struct, frozen=True):
@@ -39,14 +22,17 @@ class ProfileRow(Struct, frozen=True):
     Attributes:
         label: Operators of a kernel, or accelerator and region.
         nodes: Names of the model's nodes in it.
-        milliseconds: Median over the repeats.
+        milliseconds: Median over the repeats, of all its calls; of an ``if`` or a loop, without
+            the steps inside.
         share: Part of the whole run, 0 to 1.
+        count: How often it ran; of a loop, how many iterations it made.
     """
 
     label: str
     nodes: tuple[str, ...]
     milliseconds: float
     share: float
+    count: int = 1
 
 
 class GraphExecutor(PlanExecutor):
@@ -56,9 +42,9 @@ class GraphExecutor(PlanExecutor):
         program: The loaded artifact, owned by the executor from now on.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoadedProgram) -> None:
         super().__init__(program)
-        self._steps = tuple(prepare_step(program, step) for step in program.passport.plan.steps)
+        self._walk = PlanWalk(program, program.passport.plan)
 
     def profile(self, inputs: Inputs, repeat: int = 1) -> tuple[ProfileRow, ...]:
         """Time each step.
@@ -71,12 +57,12 @@ class GraphExecutor(PlanExecutor):
             UsageError: ``repeat`` is less than 1.
 
         Returns:
-            One row for each step, in the order they run.
+            One row for each step, in the order of the plan; those inside a step come behind it.
         """
         check_repeat(repeat)
         arrays = self._inputs.check_inputs(inputs)
         results = self._outputs.allocate()
-        return profile_steps(self._steps, lambda: self._execute(arrays, results), repeat)
+        return profile_walk(self._walk, lambda: self._execute(arrays, results), repeat)
 
     def walk_regions(self, inputs: Inputs, see: SeeRegion) -> dict[str, np.ndarray]:
         """Run, and show what every region took and gave before the next step runs.
@@ -91,17 +77,14 @@ class GraphExecutor(PlanExecutor):
         """
         arrays = self._inputs.check_inputs(inputs)
         results = self._outputs.allocate()
-        plan = self._program.passport.plan
-        walk_steps(self._program, plan, self._steps, arrays, results, see)
+        with self._program.lock:
+            self._walk.run(arrays, results, see)
         return dict(zip(self._outputs.names, results, strict=True))
 
-    def _execute(
-        self,
-        arrays: list[np.ndarray],
-        results: list[np.ndarray],
-    ) -> list[float]:
-        """Carry out the plan; return the seconds that each step took."""
-        return execute_steps(self._program, self._steps, arrays, results)
+    def _execute(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> Measured:
+        """Carry out the plan; return what its steps took."""
+        with self._program.lock:
+            return self._walk.run(arrays, results)
 
 
 def check_repeat(repeat: int) -> None:
@@ -114,156 +97,21 @@ def check_repeat(repeat: int) -> None:
         raise UsageError(f"cannot take the median of {repeat} runs", hint="--repeat 1 or more")
 
 
-def profile_steps(
-    steps: Sequence[PreparedStep], execute: Callable[[], list[float]], repeat: int
+def profile_walk(
+    walk: PlanWalk, execute: Callable[[], Measured], repeat: int
 ) -> tuple[ProfileRow, ...]:
-    """Return the median time of each step; ``execute`` carries all out and returns seconds."""
+    """Return the median time of each step; ``execute`` carries all out."""
     execute()
     rounds = [execute() for _ in range(repeat)]
-    times = [float(middle) for middle in np.median(rounds, axis=0)]
+    times = [float(middle) for middle in np.median([one.seconds for one in rounds], axis=0)]
     whole = sum(times) or 1.0
     return tuple(
-        ProfileRow(step.label, step.nodes, seconds * 1e3, seconds / whole)
-        for step, seconds in zip(steps, times, strict=True)
+        ProfileRow(
+            step_name(step, walk.plan),
+            () if isinstance(step, CopyStep | GuardStep | SizesStep) else step.nodes,
+            seconds * 1e3,
+            seconds / whole,
+            count,
+        )
+        for step, seconds, count in zip(walk.rows, times, rounds[-1].counts, strict=True)
     )
-
-
-def execute_steps(
-    program: Program,
-    steps: Sequence[PreparedStep],
-    arrays: list[np.ndarray],
-    results: list[np.ndarray],
-    after: Callable[[int], None] | None = None,
-) -> list[float]:
-    """Carry out prepared steps; return the seconds that each took."""
-    times: list[float] = []
-    with program.lock:
-        program.check_open()
-        for number, step in enumerate(steps):
-            step.bind(arrays, results)
-            start = time.perf_counter()
-            failed = step.call(program)
-            times.append(time.perf_counter() - start)
-            if failed:
-                program.raise_failure(step.label or "a step")
-            if after is not None:
-                after(number)
-    return times
-
-
-def walk_steps(
-    program: Program,
-    plan: CallPlan,
-    steps: Sequence[PreparedStep],
-    arrays: list[np.ndarray],
-    results: list[np.ndarray],
-    see: SeeRegion,
-) -> None:
-    """Carry out prepared steps, and show what every region took and gave before the next one runs.
-
-    Args:
-        program: The loaded artifact.
-        plan: The plan of the steps, whose sizes are numbers.
-        steps: Its steps.
-        arrays: Inputs.
-        results: Where the outputs are written.
-        see: Called with the name of a region, its inputs and its outputs; they are views that
-            later steps overwrite.
-    """
-
-    def after(number: int) -> None:
-        step = plan.steps[number]
-        if isinstance(step, RegionStep):
-            views = [_view(program, argument, arrays, results) for argument in step.args]
-            taken = len(program.passport.unit(plan.regions[step.region]).inputs)
-            see(plan.regions[step.region], views[:taken], views[taken:])
-
-    execute_steps(program, steps, arrays, results, after)
-
-
-def _view(
-    program: Program, argument: Argument, inputs: list[np.ndarray], outputs: list[np.ndarray]
-) -> np.ndarray:
-    """Return the memory of an argument as the callee sees it."""
-    match argument.place:
-        case Place.INPUT:
-            memory = inputs[argument.index]
-        case Place.OUTPUT:
-            memory = outputs[argument.index]
-        case Place.CONSTANT:
-            memory = program.constants[argument.index]
-        case Place.WORKSPACE:
-            memory = program.workspace[argument.index :]
-    flat = memory.reshape(-1).view(np.uint8)[: argument.bytes]
-    return flat.view(numpy_dtype(argument.dtype)).reshape(argument.shape)
-
-
-class PreparedStep(Struct, frozen=True, eq=False):
-    """A step with all addresses filled in but those of the caller's arrays."""
-
-    label: str
-    nodes: tuple[str, ...]
-    function: int
-    handle: int
-    block: ArgumentBlock
-    from_caller: tuple[tuple[DLTensor, Place, int], ...]
-    copy_bytes: int = -1
-
-    def bind(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
-        """Fill in the addresses of the caller's arrays."""
-        for tensor, place, index in self.from_caller:
-            array = inputs[index] if place is Place.INPUT else outputs[index]
-            tensor.data = data_address(array)
-
-    def call(self, program: Program) -> int:
-        """Run the step; not 0 if it failed."""
-        if self.copy_bytes >= 0:
-            source, destination = self.block.tensors
-            ctypes.memmove(destination.data, source.data, self.copy_bytes)
-            return 0
-        block = self.block
-        call = SafeCall(self.function)
-        return program.invoke(call, self.handle, block.address, block.count, block.result_address)
-
-
-def prepare_step(
-    program: Program, step: Step, values: Mapping[str, int] = MappingProxyType({})
-) -> PreparedStep:
-    """Fill in what is known of a step before it runs.
-
-    Args:
-        program: The loaded artifact.
-        step: Of a plan whose sizes are numbers.
-        values: Of the size variables, if the program is one of open sizes.
-    """
-    arguments = step_arguments(step)
-    specs = tuple([TensorSpec("", a.shape, a.dtype) for a in arguments])
-    sizes = step.sizes if isinstance(step, KernelStep) else ()
-    block = ArgumentBlock(specs, trailing=[values[name] for name in sizes])
-    caller: list[tuple[DLTensor, Place, int]] = []
-    for tensor, argument in zip(block.tensors, arguments, strict=True):
-        address = _known_address(program, argument)
-        if address is None:
-            caller.append((tensor, argument.place, argument.index))
-        else:
-            tensor.data = address
-    match step:
-        case KernelStep(function, _, label, nodes):
-            address = program.kernel(function, specs)
-            return PreparedStep(label or function, nodes, address, 0, block, tuple(caller))
-        case RegionStep(number, _, label, nodes):
-            region = program.regions[number]
-            name = label or program.passport.plan.regions[number]
-            return PreparedStep(name, nodes, region.function, region.handle, block, tuple(caller))
-        case CopyStep(source):
-            return PreparedStep("copy", (), 0, 0, block, tuple(caller), source.bytes)
-
-
-def _known_address(program: Program, argument: Argument) -> int | None:
-    match argument.place:
-        case Place.CONSTANT:
-            return program.constants[argument.index].ctypes.data
-        case Place.WORKSPACE:
-            return program.workspace.ctypes.data + argument.index
-        case Place.INPUT | Place.OUTPUT:
-            return None

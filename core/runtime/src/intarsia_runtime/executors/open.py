@@ -14,25 +14,17 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..abi import ArgumentBlock, SafeCall, array_dtype, data_address
-from ..artifact.close_plan import close_plan
 from ..artifact.passport import Passport
 from ..artifact.plan import CallPlan, OpenSizes, TensorSpec
 from ..artifact.signature import ValueSpec
 from ..closing import Closing
 from ..errors import ModelError, UnsupportedError
-from ..program import Program
+from ..open_memory import OpenMemory
+from ..program import LoadedProgram
 from ..size import value_of
-from .graph import (
-    PreparedStep,
-    ProfileRow,
-    SeeRegion,
-    check_repeat,
-    execute_steps,
-    prepare_step,
-    profile_steps,
-    walk_steps,
-)
-from .signature import Inputs, as_array, copy_into, ordered_values
+from .graph import ProfileRow, check_repeat, profile_walk
+from .signature import Inputs, as_array, contiguous, copy_into, new_output, ordered_values
+from .steps import PlanWalk, SeeRegion
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
@@ -47,7 +39,7 @@ class OpenExecutor(Closing):
         UnsupportedError: The plan runs on a device.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoadedProgram) -> None:
         if program.code is None:
             raise UnsupportedError("no device runs a plan of open sizes")
         plan = program.passport.plan
@@ -59,7 +51,9 @@ class OpenExecutor(Closing):
         self._made = tuple((spec, array_dtype(spec)) for spec in plan.outputs)
         self._call = SafeCall(program.main.function)
         self._shapes: Shapes | None = None  # of the inputs that the memory is laid out for
-        self._results: Shapes = ()
+        self._late = frozenset(
+            number for number, spec in enumerate(plan.outputs) if self._sizes.stage(*spec.shape)
+        )
         self._arguments = ArgumentBlock(())
 
     @property
@@ -94,12 +88,9 @@ class OpenExecutor(Closing):
         """
         arrays = self._arrays(inputs)
         with self._program.lock:
-            self._lay_out(arrays)
-            results = [
-                np.empty(shape, dtype)
-                for shape, (_, dtype) in zip(self._results, self._made, strict=True)
-            ]
-            self._invoke(arrays, results)
+            memory = self._lay_out(_shapes_of(arrays))
+            results = self._room(memory)
+            self._invoke(memory, arrays, results)
         return {spec.name: array for (spec, _), array in zip(self._made, results, strict=True)}
 
     def run_into(self, inputs: Inputs, outputs: Inputs) -> None:
@@ -109,6 +100,34 @@ class OpenExecutor(Closing):
             ModelError: As :meth:`run`; or an array has another shape or element type.
         """
         copy_into(dict(self.run(inputs)), outputs)
+
+    @property
+    def knows_outputs(self) -> bool:
+        """Whether the shapes of the inputs decide those of all outputs."""
+        return not self._late
+
+    def output_shapes(self, shapes: Shapes) -> Shapes:
+        """Return the shapes of the outputs for inputs of some shapes, in the model's order.
+
+        Raises:
+            ModelError: The model takes no inputs of these shapes.
+        """
+        with self._program.lock:
+            memory = self._lay_out(shapes)
+            return tuple([tuple(memory.shape(number)) for number in range(len(self._made))])
+
+    def run_at(self, shapes: Shapes, addresses: Sequence[int]) -> None:
+        """Compute outputs from inputs in memory of the caller, who answers for all of it.
+
+        Args:
+            shapes: Shapes of the inputs; their elements lie in order, and have the model's types.
+            addresses: Of the inputs, then of memory for the outputs, which overlaps nothing.
+
+        Raises:
+            ModelError: The model takes no inputs of these shapes.
+        """
+        with self._program.lock:
+            self._call_at(self._lay_out(shapes), addresses)
 
     def profile(self, inputs: Inputs, repeat: int = 1) -> tuple[ProfileRow, ...]:
         """Time each step for the sizes of these inputs.
@@ -125,10 +144,8 @@ class OpenExecutor(Closing):
         arrays = self._arrays(inputs)
         program = self._program
         with program.lock:
-            _, steps, results = self._closed(arrays)
-            return profile_steps(
-                steps, lambda: execute_steps(program, steps, arrays, results), repeat
-            )
+            walk, results = self._walk(arrays)
+            return profile_walk(walk, lambda: walk.run(arrays, results), repeat)
 
     def walk_regions(self, inputs: Inputs, see: SeeRegion) -> dict[str, np.ndarray]:
         """Run, and show what every region took and gave before the next step runs.
@@ -143,21 +160,22 @@ class OpenExecutor(Closing):
         """
         arrays = self._arrays(inputs)
         with self._program.lock:
-            plan, steps, results = self._closed(arrays)
-            walk_steps(self._program, plan, steps, arrays, results, see)
+            walk, results = self._walk(arrays)
+            walk.run(arrays, results, see)
         return {spec.name: array for (spec, _), array in zip(self._made, results, strict=True)}
 
-    def _closed(
-        self, arrays: list[np.ndarray]
-    ) -> tuple[CallPlan, list[PreparedStep], list[np.ndarray]]:
-        """Return the plan for the sizes of some inputs, its steps, and room for its outputs."""
-        program = self._program
-        self._lay_out(arrays)
-        names = [source.name for source in self._sizes.variables]
-        values = dict(zip(names, self._values(arrays), strict=True))
-        plan = close_plan(program.passport.plan, values)
-        steps = [prepare_step(program, step, values) for step in plan.steps]
-        return plan, steps, [np.empty(spec.shape, array_dtype(spec)) for spec in plan.outputs]
+    def _walk(self, arrays: list[np.ndarray]) -> tuple[PlanWalk, list[np.ndarray]]:
+        """Return a walk over the plan for the sizes of some inputs, and room for its outputs."""
+        memory = self._lay_out(_shapes_of(arrays))
+        plan = self._program.passport.plan
+        return PlanWalk(self._program, plan, memory), self._room(memory)
+
+    def _room(self, memory: OpenMemory) -> list[np.ndarray]:
+        """Return new outputs; those whose sizes steps compute come later."""
+        return [
+            _NOTHING if number in self._late else new_output(spec.name, memory.shape(number), dtype)
+            for number, (spec, dtype) in enumerate(self._made)
+        ]
 
     def close(self) -> None:
         """Free code, weights and workspace; harmless when repeated."""
@@ -170,56 +188,85 @@ class OpenExecutor(Closing):
         for value, (spec, dtype) in zip(values, self._rows, strict=True):
             array = value if type(value) is np.ndarray else as_array(value, spec.name)
             if array.dtype != dtype or array.ndim != len(spec.shape):
-                raise _mismatch(spec, str(dtype), array)
-            flags = array.flags
-            if not (flags.c_contiguous and flags.aligned):
-                array = np.require(array, requirements=("C", "A"))
-            arrays.append(array)
+                raise _mismatch(spec, array.shape, dtype=array.dtype)
+            arrays.append(contiguous(array, spec.name))
         return arrays
 
-    def _lay_out(self, arrays: Sequence[np.ndarray]) -> None:
-        """Compute sizes and offsets, if these arrays have other shapes than those before."""
-        shapes = tuple([array.shape for array in arrays])
-        if shapes == self._shapes:
-            return
-        self._program.check_open()
-        self._shapes = None  # until all of it is done
-        plan = self._program.passport.plan
-        values = self._values(arrays)
-        self._results = self._program.compute_sizes(values)
-        self._arguments = ArgumentBlock(_sized(plan, shapes, self._results), self._program.context)
-        self._shapes = shapes
+    def _lay_out(self, shapes: Shapes) -> OpenMemory:
+        """Compute sizes and offsets, if inputs have other shapes than those before."""
+        program = self._program
+        program.check_open()
+        memory = program.open
+        if shapes != self._shapes or memory is None:
+            self._shapes = None  # until all of it is done
+            memory = program.lay_out(self._values(shapes))
+            specs = _sized(program.passport.plan, shapes, memory)
+            self._arguments = ArgumentBlock(specs, program.context)
+            self._shapes = shapes
+        return memory
 
-    def _values(self, arrays: Sequence[np.ndarray]) -> list[int]:
+    def _values(self, shapes: Shapes) -> list[int]:
         """Return the values of the size variables, which all sizes of the inputs must fit."""
         sources = self._sizes.variables
-        values = {s.name: arrays[s.input].shape[s.axis] for s in sources}
-        for (spec, dtype), array in zip(self._rows, arrays, strict=True):
-            if tuple([value_of(size, values) for size in spec.shape]) != array.shape:
-                raise _mismatch(spec, str(dtype), array, values)
+        for (spec, _), shape in zip(self._rows, shapes, strict=True):
+            if len(spec.shape) != len(shape):
+                raise _mismatch(spec, shape)
+        values = {s.name: shapes[s.input][s.axis] for s in sources}
+        for (spec, _), shape in zip(self._rows, shapes, strict=True):
+            if tuple([value_of(size, values) for size in spec.shape]) != shape:
+                raise _mismatch(spec, shape, values=values)
         return [values[source.name] for source in sources]
 
-    def _invoke(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> None:
+    def _invoke(
+        self, memory: OpenMemory, arrays: list[np.ndarray], results: list[np.ndarray]
+    ) -> None:
+        """Run; ``results`` gets the outputs whose sizes the run computes."""
+        passed = [array for n, array in enumerate(results) if n not in self._late]
+        self._call_at(memory, [data_address(array) for array in arrays + passed])
+        for number in self._late:
+            results[number] = memory.outputs.pop(number)
+
+    def _call_at(self, memory: OpenMemory, addresses: Sequence[int]) -> None:
         program, block = self._program, self._arguments
-        program.check_open()
-        for tensor, array in zip(block.tensors, arrays + results, strict=True):
-            tensor.data = data_address(array)
+        memory.begin()
+        for tensor, address in zip(block.tensors, addresses, strict=True):
+            tensor.data = address
         handle = program.main.handle or None
-        if program.invoke(self._call, handle, block.address, block.count, block.result_address):
+        status = program.invoke(
+            self._call, handle, block.address, block.count, block.result_address
+        )
+        if status:
+            memory.raise_failure(status)
             program.raise_failure("the model")
 
 
-def _sized(plan: CallPlan, inputs: Shapes, outputs: Shapes) -> tuple[TensorSpec, ...]:
-    specs = (*plan.inputs, *plan.outputs)
-    return tuple(replace(s, shape=shape) for s, shape in zip(specs, inputs + outputs, strict=True))
+_NOTHING: np.ndarray = np.empty(0)
+
+
+def _shapes_of(arrays: Sequence[np.ndarray]) -> Shapes:
+    return tuple([array.shape for array in arrays])
+
+
+def _sized(plan: CallPlan, inputs: Shapes, memory: OpenMemory) -> tuple[TensorSpec, ...]:
+    """Return what ``main`` is called with."""
+    assert plan.open is not None  # it is a plan of open sizes
+    given = [replace(s, shape=shape) for s, shape in zip(plan.inputs, inputs, strict=True)]
+    numbered = enumerate(plan.outputs)
+    early = [(n, spec) for n, spec in numbered if not plan.open.stage(*spec.shape)]
+    return (*given, *(replace(spec, shape=memory.shape(n)) for n, spec in early))
 
 
 def _mismatch(
-    spec: TensorSpec, dtype: str, array: np.ndarray, values: dict[str, int] | None = None
+    spec: TensorSpec,
+    shape: tuple[int, ...],
+    *,
+    dtype: object = None,
+    values: dict[str, int] | None = None,
 ) -> ModelError:
     wanted = ", ".join(str(size) for size in spec.shape)
     given = ", ".join(f"{name} = {number}" for name, number in (values or {}).items())
+    own = array_dtype(spec)
     return ModelError(
-        f"input '{spec.name}' must be {dtype} ({wanted})"
-        f"{f' where {given}' if given else ''}, got {array.dtype} {array.shape}"
+        f"input '{spec.name}' must be {own} ({wanted})"
+        f"{f' where {given}' if given else ''}, got {dtype or own} {shape}"
     )

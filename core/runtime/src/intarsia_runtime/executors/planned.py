@@ -10,8 +10,8 @@ import numpy as np
 from ..artifact.passport import Passport
 from ..artifact.plan import TensorSpec
 from ..closing import Closing
-from ..program import Program
-from .signature import Inputs, Signature
+from ..program import LoadedProgram
+from .signature import CheckedSignature, Inputs
 
 
 class PlanExecutor(Closing):
@@ -21,11 +21,11 @@ class PlanExecutor(Closing):
         program: The loaded artifact, owned by the executor from now on.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoadedProgram) -> None:
         plan = program.passport.plan
         self._program = program
-        self._inputs = Signature(plan.inputs, "input")
-        self._outputs = Signature(plan.outputs, "output")
+        self._inputs = CheckedSignature(plan.inputs, "input")
+        self._outputs = CheckedSignature(plan.outputs, "output")
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

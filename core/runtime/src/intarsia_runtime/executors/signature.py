@@ -10,7 +10,7 @@ import numpy as np
 
 from ..abi import NumpyType, array_dtype
 from ..artifact.plan import TensorSpec
-from ..errors import ModelError
+from ..errors import ModelError, ResourceError
 from ..loading import RunValue
 
 Inputs: TypeAlias = "Mapping[str, object] | list[object] | tuple[object, ...]"
@@ -19,7 +19,7 @@ Inputs: TypeAlias = "Mapping[str, object] | list[object] | tuple[object, ...]"
 _ARRAYS: tuple[type[object], ...] = (np.ndarray, np.generic)
 
 
-class Signature:
+class CheckedSignature:
     """Inputs or outputs of a model, prepared for fast checks.
 
     Args:
@@ -36,7 +36,7 @@ class Signature:
 
     def allocate(self) -> list[np.ndarray]:
         """Return new arrays, contents undefined."""
-        return [np.empty(shape, dtype) for _, shape, dtype in self._rows]
+        return [new_output(name, shape, dtype) for name, shape, dtype in self._rows]
 
     def check_inputs(self, values: Inputs) -> list[np.ndarray]:
         """Return contiguous arrays in the model's order; a copy only of what is not contiguous.
@@ -52,10 +52,7 @@ class Signature:
             own = array.dtype
             if (own is not dtype and own != dtype) or array.shape != shape:
                 raise self._mismatch(array, name, shape, dtype)
-            flags = array.flags
-            if not (flags.c_contiguous and flags.aligned):
-                array = np.require(array, requirements=("C", "A"))
-            arrays.append(array)
+            arrays.append(contiguous(array, name))
         if self._only:
             self._check_values(arrays)
         return arrays
@@ -101,6 +98,39 @@ class Signature:
         return ModelError(
             f"{self.role} '{name}' must be {dtype} {shape}, got {_dtype_text(array)} {array.shape}"
         )
+
+
+def new_output(name: str, shape: tuple[int, ...], dtype: NumpyType) -> np.ndarray:
+    """Return a new array, contents undefined.
+
+    Raises:
+        ResourceError: There is no memory for it.
+    """
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError):  # the latter where no address space has as many bytes
+        raise _no_memory(f"output '{name}'", dtype, shape) from None
+
+
+def contiguous(array: np.ndarray, name: str) -> np.ndarray:
+    """Return an array as native code reads it; a copy only of what is not contiguous.
+
+    Raises:
+        ResourceError: There is no memory for the copy.
+    """
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned:
+        return array
+    try:
+        return np.require(array, requirements=("C", "A"))
+    except (MemoryError, ValueError):
+        raise _no_memory(f"a copy of input '{name}'", array.dtype, array.shape) from None
+
+
+def _no_memory(what: str, dtype: NumpyType, shape: tuple[int, ...]) -> ResourceError:
+    return ResourceError(
+        f"no memory for {what}, {dtype} {shape}", hint="use a smaller batch or input"
+    )
 
 
 def ordered_values(values: Inputs, names: Sequence[str], role: str = "input") -> Sequence[object]:

@@ -194,10 +194,13 @@ def _own(results: Sequence[RunValue], inputs: Sequence[RunValue]) -> list[RunVal
     taken = [array for value in inputs for array in _arrays_in(value)]
 
     def owned(value: RunValue) -> RunValue:
-        if isinstance(value, list):
-            return [owned(item) for item in value]
-        if value is None:
-            return None
+        match value:
+            case list():
+                return [owned(item) for item in value]
+            case np.ndarray():
+                pass
+            case _:
+                return value
         shared = not value.flags.writeable
         if shared or any(np.may_share_memory(value, other) for other in taken):
             value = value.copy()
@@ -208,11 +211,14 @@ def _own(results: Sequence[RunValue], inputs: Sequence[RunValue]) -> list[RunVal
 
 
 def _arrays_in(value: RunValue) -> Iterator[np.ndarray]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _arrays_in(item)
-    elif value is not None:
-        yield value
+    match value:
+        case list():
+            for item in value:
+                yield from _arrays_in(item)
+        case np.ndarray():
+            yield value
+        case _:
+            pass
 
 
 def _caller(piece: Piece) -> PieceCall:

@@ -16,7 +16,7 @@ from intarsia.cli.output import emit_json, progress, table
 from intarsia.cli.session import Session
 from intarsia.cli.simulated import say_simulated
 from intarsia.cli.target_options import NameType, read_targets
-from intarsia.driver.sizes import largest
+from intarsia_ir.size_values import largest
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.errors import UsageError
 

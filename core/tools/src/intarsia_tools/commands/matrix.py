@@ -14,7 +14,7 @@ from intarsia.cli.session import Session
 from intarsia.cli.target_options import NameType, read_targets
 from intarsia_runtime.errors import GateFailed
 
-from ..matrix import Result, run_matrix
+from ..matrix import CellResult, run_matrix
 
 
 @click.command("matrix", cls=ComposedCommand, families=("target",))
@@ -74,7 +74,7 @@ def command(
         raise GateFailed(f"{len(bad)} of {len(found)} cells are not ok: {named}")
 
 
-def _print(rows: Sequence[Result]) -> None:
+def _print(rows: Sequence[CellResult]) -> None:
     targets = list(dict.fromkeys(row.cell.target for row in rows))
     models = list(dict.fromkeys(row.cell.model for row in rows))
     by_place = {(row.cell.model, row.cell.target): row for row in rows}
@@ -85,5 +85,5 @@ def _print(rows: Sequence[Result]) -> None:
             echo(f"{row.cell.model.stem} for '{row.cell.target}': {row.error}")
 
 
-def _word(row: Result) -> str:
+def _word(row: CellResult) -> str:
     return f"{row.milliseconds:.2f} ms" if row.state == "ok" else row.state.upper()

@@ -14,8 +14,8 @@ from intarsia.cli.model_options import parse_shape
 from intarsia.cli.output import echo, emit_json, progress, table
 from intarsia.cli.session import Session
 from intarsia.cli.target_options import TargetChoice, target_options
-from intarsia.driver.records import records_path
-from intarsia.driver.sizes import largest
+from intarsia.driver.tuned import records_path
+from intarsia_ir.size_values import largest
 from intarsia_ir.tir.space import Choice
 from intarsia_runtime.errors import UsageError
 
@@ -74,10 +74,14 @@ def command(
         seed=seed,
         progress=progress,
     )
-    said = found.to_json()
+    document = found.to_json()
     if as_json:
-        front = {"model": model.stem, "target": said.pop("target"), "machine": said.pop("machine")}
-        emit_json({**front, "records": str(path), "threads": threads, **said})
+        front = {
+            "model": model.stem,
+            "target": document.pop("target"),
+            "machine": document.pop("machine"),
+        }
+        emit_json({**front, "records": str(path), "threads": threads, **document})
     else:
         _print(found, path)
 

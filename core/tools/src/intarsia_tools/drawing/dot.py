@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 
-from intarsia.partition.report import bytes_text
+from intarsia_ir.partition.report import bytes_text
 
 from .palette import colour_of
 from .placed_graph import PlacedGraph, PlacedNode

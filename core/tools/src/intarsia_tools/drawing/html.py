@@ -10,9 +10,9 @@ from html import escape
 from itertools import pairwise
 from pathlib import Path
 
-from intarsia.partition.report import RegionRow, Verdict, bytes_text, seconds_text
+from intarsia_ir.partition.report import RegionRow, Verdict, bytes_text, seconds_text
 
-from .layout import NODE_HEIGHT, NODE_WIDTH, Layout, lay_out
+from .layout import NODE_HEIGHT, NODE_WIDTH, GraphLayout, lay_out
 from .palette import colour_of
 from .placed_graph import INPUT, OUTPUT, PlacedEdge, PlacedGraph, PlacedNode
 
@@ -113,7 +113,7 @@ def _value(edge: PlacedEdge) -> str:
     return f"{edge.dtype} {edge.shape}{size}"
 
 
-def _data(graph: PlacedGraph, layout: Layout, target: str) -> str:
+def _data(graph: PlacedGraph, layout: GraphLayout, target: str) -> str:
     """What the page's program needs, safe inside a script element."""
     places = {node.name: index for index, node in enumerate(graph.nodes) if node.kind}
     value = {

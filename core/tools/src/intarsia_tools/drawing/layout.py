@@ -22,7 +22,7 @@ _SWEEPS = 4
 _STRAIGHTEN = 8
 
 
-class Layout(Struct, frozen=True):
+class GraphLayout(Struct, frozen=True):
     """Where everything is, in pixels.
 
     Attributes:
@@ -38,7 +38,7 @@ class Layout(Struct, frozen=True):
     height: float
 
 
-def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
+def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> GraphLayout:
     """Place nodes and edges.
 
     Args:
@@ -64,7 +64,7 @@ def lay_out(count: int, edges: Sequence[tuple[int, int]]) -> Layout:
         tuple(place[v] for v in (source, *_between(chains, layer, source, target), target))
         for source, target in edges
     )
-    return Layout(tuple(place[:count]), paths, right - left, len(rows) * LAYER_HEIGHT)
+    return GraphLayout(tuple(place[:count]), paths, right - left, len(rows) * LAYER_HEIGHT)
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:

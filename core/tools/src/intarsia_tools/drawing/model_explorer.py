@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 
-from intarsia.partition.report import bytes_text
+from intarsia_ir.partition.report import bytes_text
 from intarsia_ir.regions.support import Code
 
 from .palette import colour_of
@@ -46,9 +46,11 @@ def _node(index: int, node: PlacedNode, kinds: list[str]) -> dict[str, object]:
         facts["placed"] = node.kind
     if node.attributes:
         facts["attributes"] = node.attributes
-    for said in node.verdicts:
-        yes = said.code == Code.OK.value
-        facts[f"verdict of {said.accelerator}"] = "yes" if yes else f"{said.code}: {said.detail}"
+    for verdict in node.verdicts:
+        yes = verdict.code == Code.OK.value
+        facts[f"verdict of {verdict.accelerator}"] = (
+            "yes" if yes else f"{verdict.code}: {verdict.detail}"
+        )
     style = {"backgroundColor": colour_of(node.kind, kinds)} if node.region else {}
     return {
         "id": str(index),

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from intarsia.partition.labels import label_calls
-from intarsia.partition.report import Placement, Verdict
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function
 from intarsia_ir.graph.text.spelling import attrs_text
 from intarsia_ir.graph.types import TensorType, TupleType, Type
 from intarsia_ir.graph.walk import children, post_order
+from intarsia_ir.partition.labels import label_calls
+from intarsia_ir.partition.report import Placement, Verdict
 from intarsia_ir.regions.support import Code
 
 INPUT = "input"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from intarsia_ir.regions.support import Code
-from intarsia_runtime.artifact.new_file import written_beside
+from intarsia_runtime.artifact.new_file import atomic_write
 
 from .placed_graph import PlacedGraph
 
@@ -51,7 +51,7 @@ def draw(
                 from intarsia_onnx.reader import with_node_properties
 
                 data = with_node_properties(model, node_properties(graph))
-        with written_beside(path) as file:
+        with atomic_write(path) as file:
             file.write(data)
         yield path
 
@@ -68,10 +68,10 @@ def node_properties(graph: PlacedGraph) -> dict[str, dict[str, str]]:
         rows = found.setdefault(node.origin, {"intarsia.placed": [], "intarsia.region": []})
         rows["intarsia.placed"].append(node.kind)
         rows["intarsia.region"].append(node.region)
-        for said in node.verdicts:
-            yes = said.code == Code.OK.value
-            text = "yes" if yes else f"{said.code}: {said.detail}"
-            rows.setdefault(f"intarsia.verdict.{said.accelerator}", []).append(text)
+        for verdict in node.verdicts:
+            yes = verdict.code == Code.OK.value
+            text = "yes" if yes else f"{verdict.code}: {verdict.detail}"
+            rows.setdefault(f"intarsia.verdict.{verdict.accelerator}", []).append(text)
     return {
         name: {key: "; ".join(dict.fromkeys(filter(None, texts))) for key, texts in rows.items()}
         for name, rows in found.items()

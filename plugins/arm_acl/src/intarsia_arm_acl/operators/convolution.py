@@ -19,8 +19,8 @@ from intarsia.plugin.accelerator import (
     sizes,
 )
 
-from ..draft import Draft, Tensor
-from .row import Row
+from ..draft import AclDraft, AclTensor
+from .row import AclRow
 
 
 def _one_or_two_dimensional(match: Match) -> Support:
@@ -80,7 +80,7 @@ def _kernel(match: Match) -> tuple[int, int]:
 
 
 def weight_of(match: Match) -> Expr:
-    """Return the weight of a convolution, quantised or not."""
+    """Return the weight of a convolution, quantized or not."""
     return match.root.args[3 if match.root.name.startswith("qnn.") else 1]
 
 
@@ -102,19 +102,24 @@ def pad_stride(match: Match, rounding: str = "FLOOR") -> str:
     return f"PadStrideInfo({numbers}, DimensionRoundingType::{rounding})"
 
 
-def _bias(draft: Draft, match: Match) -> Tensor | None:
+def _bias(draft: AclDraft, match: Match) -> AclTensor | None:
     return draft.value(match.root.args[2]) if len(match.root.args) > 2 else None
 
 
-def _lower_conv(draft: Draft, match: Match) -> Tensor:
+def _lower_conv(draft: AclDraft, match: Match) -> AclTensor:
     root = match.root
     data, weight = (draft.value(arg) for arg in root.args[:2])
     return convolve(draft, match, data, weight, _bias(draft, match), draft.new_result(match))
 
 
 def convolve(
-    draft: Draft, match: Match, data: Tensor, weight: Tensor, bias: Tensor | None, result: Tensor
-) -> Tensor:
+    draft: AclDraft,
+    match: Match,
+    data: AclTensor,
+    weight: AclTensor,
+    bias: AclTensor | None,
+    result: AclTensor,
+) -> AclTensor:
     """Append the convolution of a match and return its result, of the operator's shape."""
     attrs: Any = match.attrs
     label = label_of(match.root)
@@ -147,7 +152,7 @@ def convolve(
 
 
 def supports_transposed(match: Match) -> Support:
-    """Refuse groups, dilation, and what reaches beyond the kernel; quantised or not."""
+    """Refuse groups, dilation, and what reaches beyond the kernel; quantized or not."""
     attrs: Any = match.attrs
     verdict = _one_or_two_dimensional(match)
     if not verdict:
@@ -182,7 +187,7 @@ def accepts_transposed(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_transposed(draft: Draft, match: Match) -> Tensor:
+def _lower_transposed(draft: AclDraft, match: Match) -> AclTensor:
     root = match.root
     data = draft.value(root.args[0])
     given = root.args[1]
@@ -194,8 +199,13 @@ def _lower_transposed(draft: Draft, match: Match) -> Tensor:
 
 
 def convolve_back(
-    draft: Draft, match: Match, data: Tensor, weight: Tensor, bias: Tensor | None, result: Tensor
-) -> Tensor:
+    draft: AclDraft,
+    match: Match,
+    data: AclTensor,
+    weight: AclTensor,
+    bias: AclTensor | None,
+    result: AclTensor,
+) -> AclTensor:
     """Append the transposed convolution of a match; return its result of the operator's shape.
 
     ``weight`` and ``result`` have four sizes; the output channels of the weight are outermost.
@@ -212,7 +222,7 @@ def convolve_back(
 
 
 ROWS = (
-    Row(
+    AclRow(
         "nn.conv",
         op("nn.conv"),
         _lower_conv,
@@ -221,7 +231,7 @@ ROWS = (
         validates=accepts_conv,
         doc="1 or 2 spatial dimensions; one group, or one channel a group (depthwise)",
     ),
-    Row(
+    AclRow(
         "nn.conv_transpose",
         op("nn.conv_transpose"),
         _lower_transposed,

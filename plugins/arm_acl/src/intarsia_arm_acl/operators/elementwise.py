@@ -20,8 +20,8 @@ from intarsia.plugin.accelerator import (
     sizes,
 )
 
-from ..draft import Draft, Tensor, real
-from .row import Row, is_of_bytes
+from ..draft import AclDraft, AclTensor, real
+from .row import AclRow, is_of_bytes
 
 _FUNCTION = "ActivationLayerInfo::ActivationFunction"
 
@@ -56,7 +56,7 @@ class _Activation(Struct, frozen=True):
 
     text: str
 
-    def lower(self, draft: Draft, match: Match) -> Tensor:
+    def lower(self, draft: AclDraft, match: Match) -> AclTensor:
         """Append it."""
         value = draft.value(match.root.args[0])
         return draft.activate(value, f"{_FUNCTION}::{self.text}", label_of(match.root))
@@ -67,26 +67,26 @@ class _Unary(Struct, frozen=True):
 
     function: str
 
-    def lower(self, draft: Draft, match: Match) -> Tensor:
+    def lower(self, draft: AclDraft, match: Match) -> AclTensor:
         """Append it."""
         value = draft.value(match.root.args[0])
         result = draft.new_tensor(value.shape, value.dtype)
         return draft.add(self.function, value, result, result=result, label=label_of(match.root))
 
 
-def _lower_leaky_relu(draft: Draft, match: Match) -> Tensor:
+def _lower_leaky_relu(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     text = f"{_FUNCTION}::LEAKY_RELU, {real(attrs.alpha)}"
     return draft.activate(draft.value(match.root.args[0]), text, label_of(match.root))
 
 
-def _lower_elu(draft: Draft, match: Match) -> Tensor:
+def _lower_elu(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     text = f"{_FUNCTION}::ELU, {real(attrs.alpha)}"
     return draft.activate(draft.value(match.root.args[0]), text, label_of(match.root))
 
 
-def _lower_hard_sigmoid(draft: Draft, match: Match) -> Tensor:
+def _lower_hard_sigmoid(draft: AclDraft, match: Match) -> AclTensor:
     """``max(0, min(1, alpha * x + beta))``: a linear function, then a bounded one."""
     attrs: Any = match.attrs
     label = label_of(match.root)
@@ -106,7 +106,7 @@ def _supports_clip(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_clip(draft: Draft, match: Match) -> Tensor:
+def _lower_clip(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     text = f"{_FUNCTION}::LU_BOUNDED_RELU, {real(attrs.max)}, {real(attrs.min)}"
     return draft.activate(draft.value(match.root.args[0]), text, label_of(match.root))
@@ -138,7 +138,7 @@ Their ``validate()`` refuses an activation at the end, so none is fused behind t
 """
 
 
-def _lower_binary(draft: Draft, match: Match) -> Tensor:
+def _lower_binary(draft: AclDraft, match: Match) -> AclTensor:
     function, rest = _BINARY[match.root.name]
     left, right = (draft.value(arg) for arg in match.root.args)
     result = draft.new_tensor(sizes(match.root), left.dtype)
@@ -150,32 +150,32 @@ def _lower_binary(draft: Draft, match: Match) -> Tensor:
     )
 
 
-def _lower_prelu(draft: Draft, match: Match) -> Tensor:
+def _lower_prelu(draft: AclDraft, match: Match) -> AclTensor:
     data, slope = (draft.value(arg) for arg in match.root.args)
     result = draft.new_tensor(data.shape, data.dtype)
     label = label_of(match.root)
     return draft.add("NEPReluLayer", data, slope, result, result=result, label=label)
 
 
-def _with_attribute(name: str, lower: Callable[[Draft, Match], Tensor]) -> Row:
-    return Row(name, op(name), lower)
+def _with_attribute(name: str, lower: Callable[[AclDraft, Match], AclTensor]) -> AclRow:
+    return AclRow(name, op(name), lower)
 
 
 ROWS = (
-    *(Row(name, op(name), _Activation(text).lower) for name, text in _ACTIVATIONS.items()),
-    *(Row(name, op(name), _Unary(function).lower) for name, function in _UNARY.items()),
+    *(AclRow(name, op(name), _Activation(text).lower) for name, text in _ACTIVATIONS.items()),
+    *(AclRow(name, op(name), _Unary(function).lower) for name, function in _UNARY.items()),
     _with_attribute("nn.leaky_relu", _lower_leaky_relu),
     _with_attribute("nn.elu", _lower_elu),
     _with_attribute("nn.hard_sigmoid", _lower_hard_sigmoid),
-    Row("clip", op("clip", where=_is_real), _lower_clip, _supports_clip),
-    Row(
+    AclRow("clip", op("clip", where=_is_real), _lower_clip, _supports_clip),
+    AclRow(
         "power",
         op("power"),
         _Activation("SQUARE").lower,
         _supports_power,
         doc="the exponent is the constant 2",
     ),
-    *(Row.refused(name, why, checks_dtypes=True) for name, why in _INEXACT.items()),
-    *(Row(name, op(name), _lower_binary) for name in _BINARY),
-    Row("nn.prelu", op("nn.prelu"), _lower_prelu),
+    *(AclRow.refused(name, why, checks_dtypes=True) for name, why in _INEXACT.items()),
+    *(AclRow(name, op(name), _lower_binary) for name in _BINARY),
+    AclRow("nn.prelu", op("nn.prelu"), _lower_prelu),
 )

@@ -21,10 +21,10 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from ..draft import Draft, Tensor
+from ..draft import AclDraft, AclTensor
 from .normalization import accepts_softmax
 from .quantized import QUANTIZED, quantized_result, quantized_value, supports_parameters
-from .row import BYTES, Row, is_of_bytes
+from .row import BYTES, AclRow, is_of_bytes
 
 
 def _bytes_only(match: Match) -> Support:
@@ -40,7 +40,7 @@ def _supports_requantize(match: Match) -> Support:
     return supports_parameters(match, 1, 2, 3, 4) if verdict else verdict
 
 
-def _lower_requantize(draft: Draft, match: Match) -> Tensor:
+def _lower_requantize(draft: AclDraft, match: Match) -> AclTensor:
     value = quantized_value(draft, match, 0)
     result = quantized_result(draft, match, 3)
     label = label_of(match.root)
@@ -62,8 +62,8 @@ def _supports_mean(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_mean(draft: Draft, match: Match) -> Tensor:
-    """Dequantise, take the mean along one axis after the other, quantise."""
+def _lower_mean(draft: AclDraft, match: Match) -> AclTensor:
+    """Dequantize, take the mean along one axis after the other, quantize."""
     attrs: Any = match.attrs
     label = label_of(match.root)
     value = quantized_value(draft, match, 0)
@@ -98,7 +98,7 @@ def _supports_softmax(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_softmax(draft: Draft, match: Match) -> Tensor:
+def _lower_softmax(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     value = quantized_value(draft, match, 0)
     result = quantized_result(draft, match, 3)
@@ -118,7 +118,7 @@ def _supports_clip(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_clip(draft: Draft, match: Match) -> Tensor:
+def _lower_clip(draft: AclDraft, match: Match) -> AclTensor:
     """The larger of data and a constant, then the smaller: of integers, whatever they stand for."""
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
@@ -144,13 +144,13 @@ def _supports_lookup(_match: Match) -> Support:
     return Support.no(Code.UNSUPPORTED_OP, _NO_TABLES)
 
 
-def _lower_lookup(_draft: Draft, match: Match) -> Tensor:
+def _lower_lookup(_draft: AclDraft, match: Match) -> AclTensor:
     """Nothing is taken, so nothing is lowered."""
     raise PluginError(f"{label_of(match.root)}: {_NO_TABLES}")
 
 
 ROWS = (
-    Row(
+    AclRow(
         "qnn.requantize",
         op("qnn.requantize"),
         _lower_requantize,
@@ -158,7 +158,7 @@ ROWS = (
         dtypes=QUANTIZED,
         doc="from 8 bits to 8 bits, scalar parameters",
     ),
-    Row(
+    AclRow(
         "qnn.mean",
         op("qnn.mean"),
         _lower_mean,
@@ -166,7 +166,7 @@ ROWS = (
         dtypes=QUANTIZED,
         doc="rank 4 at most, data and result of one 8-bit type, scalar parameters",
     ),
-    Row(
+    AclRow(
         "qnn.softmax",
         op("qnn.softmax"),
         _lower_softmax,
@@ -175,7 +175,7 @@ ROWS = (
         validates=accepts_softmax,
         doc="as nn.softmax; the result in steps of 1/256 from the smallest number on",
     ),
-    Row(
+    AclRow(
         "clip of integers",
         op("clip", where=is_of_bytes),
         _lower_clip,
@@ -183,7 +183,7 @@ ROWS = (
         dtypes=BYTES,
         doc="whole limits",
     ),
-    Row(
+    AclRow(
         "qnn.lookup",
         op("qnn.lookup"),
         _lower_lookup,

@@ -22,8 +22,8 @@ from intarsia.plugin.accelerator import (
     sizes,
 )
 
-from ..draft import Draft, Tensor
-from .row import Row
+from ..draft import AclDraft, AclTensor
+from .row import AclRow
 from .shape import permutation
 
 _DENSE_INFO = "with_activation({activation})"
@@ -52,7 +52,7 @@ def _supports_dense(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_dense(draft: Draft, match: Match) -> Tensor:
+def _lower_dense(draft: AclDraft, match: Match) -> AclTensor:
     product, label = _product(match), label_of(_product(match))
     attrs: Any = product.attrs
     data = draft.value(product.args[0])
@@ -93,7 +93,7 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
-def _matrix(draft: Draft, expr: Expr, label: str, *, transpose: bool) -> Tensor:
+def _matrix(draft: AclDraft, expr: Expr, label: str, *, transpose: bool) -> AclTensor:
     """Return an operand as a matrix, or as a batch of matrices of rank 3."""
     value = draft.value(expr)
     batch = prod(value.shape[:-2])
@@ -107,7 +107,7 @@ def _matrix(draft: Draft, expr: Expr, label: str, *, transpose: bool) -> Tensor:
     return draft.add("NEPermute", value, turned, permutation((1, 0)), result=turned, label=label)
 
 
-def _lower_product(draft: Draft, match: Match) -> Tensor:
+def _lower_product(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     label = label_of(match.root)
     left, right = match.root.args
@@ -123,15 +123,15 @@ def _lower_product(draft: Draft, match: Match) -> Tensor:
 _LIMITS = "constant weights of rank 2; the data of any rank"
 
 ROWS = (
-    Row(
+    AclRow(
         "dense with bias",
         op("add", op("matmul", ANY, CONST), CONST),
         _lower_dense,
         _supports_dense,
         doc=_LIMITS,
     ),
-    Row("dense", op("matmul", ANY, CONST), _lower_dense, _supports_dense, doc=_LIMITS),
-    Row(
+    AclRow("dense", op("matmul", ANY, CONST), _lower_dense, _supports_dense, doc=_LIMITS),
+    AclRow(
         "matmul",
         op("matmul"),
         _lower_product,

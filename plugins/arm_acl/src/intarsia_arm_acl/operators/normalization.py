@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax and the normalisations."""
+"""Softmax and the normalizations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from intarsia.plugin.accelerator import Code, Match, Support, label_of, op, sizes
 
-from ..draft import Draft, Tensor, real
-from .row import Row
+from ..draft import AclDraft, AclTensor, real
+from .row import AclRow
 
 
 def _supports_softmax(match: Match) -> Support:
@@ -26,7 +26,7 @@ def accepts_softmax(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_softmax(draft: Draft, match: Match) -> Tensor:
+def _lower_softmax(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     label = label_of(match.root)
     function = "NELogSoftmaxLayer" if match.root.name == "nn.log_softmax" else "NESoftmaxLayer"
@@ -43,7 +43,7 @@ def _supports_batch_norm(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_batch_norm(draft: Draft, match: Match) -> Tensor:
+def _lower_batch_norm(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     label = label_of(match.root)
     data, gamma, beta, mean, variance = (draft.value(arg) for arg in match.root.args)
@@ -77,7 +77,7 @@ def _accepts_lrn(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_lrn(draft: Draft, match: Match) -> Tensor:
+def _lower_lrn(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     result = draft.new_tensor(value.shape, value.dtype)
@@ -99,7 +99,7 @@ def _supports_layer_norm(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_layer_norm(draft: Draft, match: Match) -> Tensor:
+def _lower_layer_norm(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     shape, label = sizes(match.root), label_of(match.root)
     rows, columns = prod(shape[: attrs.axis]), prod(shape[attrs.axis :])
@@ -124,7 +124,7 @@ _SOFTMAX = "the innermost axis, rank 4 at most"
 
 ROWS = (
     *(
-        Row(
+        AclRow(
             name,
             op(name),
             _lower_softmax,
@@ -134,7 +134,7 @@ ROWS = (
         )
         for name in ("nn.softmax", "nn.log_softmax")
     ),
-    Row(
+    AclRow(
         "nn.batch_norm",
         op("nn.batch_norm"),
         _lower_batch_norm,
@@ -142,7 +142,7 @@ ROWS = (
         constant=(1, 2, 3, 4),
         doc="rank 4",
     ),
-    Row(
+    AclRow(
         "nn.lrn",
         op("nn.lrn"),
         _lower_lrn,
@@ -150,11 +150,11 @@ ROWS = (
         validates=_accepts_lrn,
         doc="rank 4, odd size",
     ),
-    Row(
+    AclRow(
         "nn.layer_norm",
         op("nn.layer_norm"),
         _lower_layer_norm,
         _supports_layer_norm,
-        doc="scale and bias of all normalised elements",
+        doc="scale and bias of all normalized elements",
     ),
 )

@@ -18,8 +18,8 @@ from intarsia.plugin.accelerator import (
     sizes,
 )
 
-from ..draft import Draft, Tensor
-from .row import FLOATS, PICKED, Row
+from ..draft import AclDraft, AclTensor
+from .row import FLOATS, PICKED, AclRow
 
 _POOLS = ("nn.max_pool", "nn.avg_pool", "qnn.avg_pool")
 
@@ -80,7 +80,7 @@ def pool_info(pool: Call, kind: str, *, exclude_padding: bool) -> str:
     )
 
 
-def _lower_pool(draft: Draft, match: Match) -> Tensor:
+def _lower_pool(draft: AclDraft, match: Match) -> AclTensor:
     pool = _pool_call(match)
     attrs: Any = pool.attrs
     exclude = pool.name == "nn.max_pool" or not attrs.count_include_pad
@@ -116,7 +116,7 @@ def _supports_reduction(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_reduction(draft: Draft, match: Match) -> Tensor:
+def _lower_reduction(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     label = label_of(match.root)
     value = draft.value(match.root.args[0])
@@ -136,14 +136,14 @@ def _supports_extremum(match: Match) -> Support:
     rank = len(sizes(match.root.args[0]))
     if match.root.name == "max" and rank == 4 and attrs.axes == (2, 3):
         return Support.yes()
-    # A row of attention that is masked throughout is recognised by its maximum.
+    # A row of attention that is masked throughout is recognized by its maximum.
     return Support.no(
         Code.UNSUPPORTED_OP,
         f"the library's {match.root.name} of infinities is a finite number",
     )
 
 
-def _lower_global_max(draft: Draft, match: Match) -> Tensor:
+def _lower_global_max(draft: AclDraft, match: Match) -> AclTensor:
     value, label = draft.value(match.root.args[0]), label_of(match.root)
     result = draft.new_tensor((*value.shape[:2], 1, 1), value.dtype)
     draft.relate(result, value)
@@ -157,8 +157,8 @@ _EXTREMUM = "max over height and width"
 _WINDOW_LIMITS = "2 spatial dimensions, no dilation, padding smaller than the kernel"
 
 
-def _l2_row(name: str, square: OpPattern) -> Row:
-    return Row(
+def _l2_row(name: str, square: OpPattern) -> AclRow:
+    return AclRow(
         f"l2 pool ({name})",
         op("sqrt", op("nn.avg_pool", square)),
         _lower_pool,
@@ -170,7 +170,7 @@ def _l2_row(name: str, square: OpPattern) -> Row:
 ROWS = (
     _l2_row("power", op("power", ANY, ANY, where=_is_square)),
     _l2_row("multiply", op("multiply", ANY, ANY, where=_is_square)),
-    Row(
+    AclRow(
         "nn.max_pool",
         op("nn.max_pool"),
         _lower_pool,
@@ -178,13 +178,13 @@ ROWS = (
         dtypes=PICKED,
         doc=_WINDOW_LIMITS,
     ),
-    Row("nn.avg_pool", op("nn.avg_pool"), _lower_pool, supports_pool, doc=_WINDOW_LIMITS),
+    AclRow("nn.avg_pool", op("nn.avg_pool"), _lower_pool, supports_pool, doc=_WINDOW_LIMITS),
     *(
-        Row(name, op(name), _lower_global_max, _supports_extremum, dtypes=dtypes, doc=_EXTREMUM)
+        AclRow(name, op(name), _lower_global_max, _supports_extremum, dtypes=dtypes, doc=_EXTREMUM)
         for name, dtypes in (("max", PICKED), ("min", FLOATS))
     ),
     *(
-        Row(name, op(name), _lower_reduction, _supports_reduction, doc="rank 4 at most")
+        AclRow(name, op(name), _lower_reduction, _supports_reduction, doc="rank 4 at most")
         for name in _REDUCTIONS
     ),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised operators: integers whose scales and zero points the library keeps with the tensors.
+"""Quantized operators: integers whose scales and zero points the library keeps with the tensors.
 
 The library multiplies accumulators by a fixed-point number where the operators multiply by a
 float32; so a result may differ by one unit in the last place.
@@ -25,7 +25,7 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from ..draft import Draft, Quantization, Tensor
+from ..draft import AclDraft, AclQuantization, AclTensor
 from .convolution import (
     accepts_conv,
     accepts_transposed,
@@ -36,18 +36,18 @@ from .convolution import (
     with_height,
 )
 from .pooling import pool_info, reached, supports_pool
-from .row import BYTES, FLOATS, Row
+from .row import BYTES, FLOATS, AclRow
 
 QUANTIZED = (*FLOATS, *BYTES, DType.INT32)
-"""Element types of quantised tensors, their scales and zero points."""
+"""Element types of quantized tensors, their scales and zero points."""
 
 
-def _quantization(scale: Expr, zero: Expr) -> Quantization:
+def _quantization(scale: Expr, zero: Expr) -> AclQuantization:
     """Return constant parameters as numbers."""
     assert isinstance(scale, Constant)
     assert isinstance(zero, Constant)
     numbers = tuple(float(number) for number in scale.data.reshape(-1))
-    return Quantization(numbers, int(zero.data.reshape(-1)[0]))
+    return AclQuantization(numbers, int(zero.data.reshape(-1)[0]))
 
 
 def supports_parameters(match: Match, *places: int) -> Support:
@@ -61,7 +61,7 @@ def supports_parameters(match: Match, *places: int) -> Support:
     return Support.yes()
 
 
-def quantized_value(draft: Draft, match: Match, place: int) -> Tensor:
+def quantized_value(draft: AclDraft, match: Match, place: int) -> AclTensor:
     """Return the tensor at a place; what it stands for follows it."""
     value, scale, zero = match.root.args[place : place + 3]
     tensor = draft.value(value)
@@ -70,8 +70,8 @@ def quantized_value(draft: Draft, match: Match, place: int) -> Tensor:
 
 
 def quantized_result(
-    draft: Draft, match: Match, place: int, *, shape: tuple[int, ...] | None = None
-) -> Tensor:
+    draft: AclDraft, match: Match, place: int, *, shape: tuple[int, ...] | None = None
+) -> AclTensor:
     """Return the tensor of the result, or one of its elements under another shape.
 
     Its parameters are the arguments at ``place``.
@@ -88,7 +88,7 @@ def _supports_quantize(match: Match) -> Support:
     return supports_parameters(match, 1, 2)
 
 
-def _lower_quantize(draft: Draft, match: Match) -> Tensor:
+def _lower_quantize(draft: AclDraft, match: Match) -> AclTensor:
     value = draft.value(match.root.args[0])
     result = quantized_result(draft, match, 1)
     label = label_of(match.root)
@@ -103,7 +103,7 @@ def _supports_dequantize(match: Match) -> Support:
     return supports_parameters(match, 1, 2)
 
 
-def _lower_dequantize(draft: Draft, match: Match) -> Tensor:
+def _lower_dequantize(draft: AclDraft, match: Match) -> AclTensor:
     value = quantized_value(draft, match, 0)
     result = draft.new_result(match)
     label = label_of(match.root)
@@ -139,17 +139,17 @@ def _supports_conv(match: Match) -> Support:
     return _supports_weights(match) if verdict else verdict
 
 
-def _weight(draft: Draft, match: Match, data: np.ndarray) -> Tensor:
+def _weight(draft: AclDraft, match: Match, data: np.ndarray) -> AclTensor:
     """Take in weights with a scale for each output, which are outermost."""
     scale = match.root.args[4]
     assert isinstance(scale, Constant)
     scales = np.broadcast_to(scale.data.reshape(-1), (data.shape[0],))
     tensor = draft.constant(data, per_channel=True)
-    draft.quantize(tensor, Quantization(tuple(float(number) for number in scales)))
+    draft.quantize(tensor, AclQuantization(tuple(float(number) for number in scales)))
     return tensor
 
 
-def _lower_conv(draft: Draft, match: Match) -> Tensor:
+def _lower_conv(draft: AclDraft, match: Match) -> AclTensor:
     given = match.root.args[3]
     assert isinstance(given, Constant)
     data = quantized_value(draft, match, 0)
@@ -179,7 +179,7 @@ def _supports_transposed(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_transposed(draft: Draft, match: Match) -> Tensor:
+def _lower_transposed(draft: AclDraft, match: Match) -> AclTensor:
     given = match.root.args[3]
     assert isinstance(given, Constant)
     data = quantized_value(draft, match, 0)
@@ -200,7 +200,7 @@ def _supports_matmul(match: Match) -> Support:
     return _supports_weights(match)
 
 
-def _lower_matmul(draft: Draft, match: Match) -> Tensor:
+def _lower_matmul(draft: AclDraft, match: Match) -> AclTensor:
     """A convolution of 1 x 1, because it takes a scale for each output."""
     attrs: Any = match.attrs
     label = label_of(match.root)
@@ -242,7 +242,7 @@ def _supports_binary(match: Match) -> Support:
     return supports_parameters(match, 1, 2, 4, 5, 6, 7)
 
 
-def _lower_binary(draft: Draft, match: Match) -> Tensor:
+def _lower_binary(draft: AclDraft, match: Match) -> AclTensor:
     function, rest = _BINARY[match.root.name]
     left, right = (quantized_value(draft, match, place) for place in (0, 3))
     result = quantized_result(draft, match, 6)
@@ -262,7 +262,7 @@ def _supports_avg_pool(match: Match) -> Support:
     return supports_parameters(match, 1, 2, 3, 4)
 
 
-def _lower_avg_pool(draft: Draft, match: Match) -> Tensor:
+def _lower_avg_pool(draft: AclDraft, match: Match) -> AclTensor:
     data = quantized_value(draft, match, 0)
     result = quantized_result(draft, match, 3)
     info = pool_info(match.root, "AVG", exclude_padding=True)
@@ -271,7 +271,7 @@ def _lower_avg_pool(draft: Draft, match: Match) -> Tensor:
 
 
 ROWS = (
-    Row(
+    AclRow(
         "qnn.quantize",
         op("qnn.quantize"),
         _lower_quantize,
@@ -279,7 +279,7 @@ ROWS = (
         dtypes=QUANTIZED,
         doc="to 8 bits, scalar parameters",
     ),
-    Row(
+    AclRow(
         "qnn.dequantize",
         op("qnn.dequantize"),
         _lower_dequantize,
@@ -287,7 +287,7 @@ ROWS = (
         dtypes=QUANTIZED,
         doc="from 8 bits, scalar parameters",
     ),
-    Row(
+    AclRow(
         "qnn.conv",
         op("qnn.conv"),
         _lower_conv,
@@ -296,7 +296,7 @@ ROWS = (
         validates=accepts_conv,
         doc="as nn.conv; int8 weights around 0, one scale or one for each channel",
     ),
-    Row(
+    AclRow(
         "qnn.conv_transpose",
         op("qnn.conv_transpose"),
         _lower_transposed,
@@ -305,7 +305,7 @@ ROWS = (
         validates=accepts_transposed,
         doc="as nn.conv_transpose; data, weights and result of one 8-bit type, scalar parameters",
     ),
-    Row(
+    AclRow(
         "qnn.matmul",
         op("qnn.matmul"),
         _lower_matmul,
@@ -314,7 +314,7 @@ ROWS = (
         doc="a constant matrix of int8 weights around 0, one scale or one for each output",
     ),
     *(
-        Row(
+        AclRow(
             name,
             op(name),
             _lower_binary,
@@ -324,7 +324,7 @@ ROWS = (
         )
         for name in _BINARY
     ),
-    Row(
+    AclRow(
         "qnn.avg_pool",
         op("qnn.avg_pool"),
         _lower_avg_pool,

@@ -17,7 +17,7 @@ from intarsia.plugin.accelerator import (
     always,
 )
 
-from ..draft import Draft, Tensor
+from ..draft import AclDraft, AclTensor
 
 FLOATS = (DType.FLOAT32,)
 BYTES = (DType.INT8, DType.UINT8)
@@ -42,7 +42,7 @@ LIMITS = Limits(
 
 
 @dataclass(frozen=True)
-class Row(accelerator.Row[Draft, Tensor]):
+class AclRow(accelerator.Row[AclDraft, AclTensor]):
     """One pattern that the plugin knows; ``accepts`` says whether the library can express it.
 
     Attributes:

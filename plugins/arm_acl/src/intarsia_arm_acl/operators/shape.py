@@ -19,11 +19,11 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from ..draft import Draft, Tensor, naturals, real
-from .row import MOVED, PICKED, Row
+from ..draft import AclDraft, AclTensor, naturals, real
+from .row import MOVED, PICKED, AclRow
 
 
-def _lower_reshape(draft: Draft, match: Match) -> Tensor:
+def _lower_reshape(draft: AclDraft, match: Match) -> AclTensor:
     return draft.view(draft.value(match.root.args[0]), sizes(match.root), label_of(match.root))
 
 
@@ -32,7 +32,7 @@ def permutation(order: tuple[int, ...]) -> str:
     return f"PermutationVector({naturals((*order, *range(len(order), 3)))})"
 
 
-def _like(draft: Draft, value: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _like(draft: AclDraft, value: AclTensor, shape: tuple[int, ...]) -> AclTensor:
     """Return a new tensor of another shape whose elements mean the same."""
     result = draft.new_tensor(shape, value.dtype)
     draft.relate(result, value)
@@ -45,7 +45,7 @@ def _supports_transpose(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_transpose(draft: Draft, match: Match) -> Tensor:
+def _lower_transpose(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     last = len(attrs.axes) - 1
@@ -68,7 +68,7 @@ def _supports_slice(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_slice(draft: Draft, match: Match) -> Tensor:
+def _lower_slice(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     shape = sizes(match.root)
@@ -94,7 +94,7 @@ def _supports_concatenate(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_concatenate(draft: Draft, match: Match) -> Tensor:
+def _lower_concatenate(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     parts = tuple(draft.value(arg) for arg in match.root.args)
     if len(parts) == 1:
@@ -137,7 +137,7 @@ def _pixel(value: float, dtype: DType) -> str:
     return f"PixelValue(static_cast<{dtype.value}_t>({int(value)}))"
 
 
-def _lower_pad(draft: Draft, match: Match) -> Tensor:
+def _lower_pad(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     if sizes(match.root) == value.shape:
@@ -181,7 +181,7 @@ def _supports_resize(match: Match) -> Support:
 _SCALE_RULES = {"linear": ("BILINEAR", "CENTER"), "nearest": ("NEAREST_NEIGHBOR", "TOP_LEFT")}
 
 
-def _lower_resize(draft: Draft, match: Match) -> Tensor:
+def _lower_resize(draft: AclDraft, match: Match) -> AclTensor:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     result = _like(draft, value, sizes(match.root))
@@ -194,8 +194,8 @@ def _lower_resize(draft: Draft, match: Match) -> Tensor:
 
 
 ROWS = (
-    Row("reshape", op("reshape"), _lower_reshape, dtypes=MOVED),
-    Row(
+    AclRow("reshape", op("reshape"), _lower_reshape, dtypes=MOVED),
+    AclRow(
         "transpose",
         op("transpose"),
         _lower_transpose,
@@ -203,7 +203,7 @@ ROWS = (
         dtypes=MOVED,
         doc="rank 4 at most",
     ),
-    Row(
+    AclRow(
         "strided_slice",
         op("strided_slice"),
         _lower_slice,
@@ -211,7 +211,7 @@ ROWS = (
         dtypes=MOVED,
         doc="strides of 1, rank 4 at most",
     ),
-    Row(
+    AclRow(
         "concatenate",
         op("concatenate"),
         _lower_concatenate,
@@ -219,7 +219,7 @@ ROWS = (
         dtypes=MOVED,
         doc="rank 4 at most",
     ),
-    Row(
+    AclRow(
         "nn.pad",
         op("nn.pad"),
         _lower_pad,
@@ -227,7 +227,7 @@ ROWS = (
         dtypes=MOVED,
         doc="constant, rank 4 at most",
     ),
-    Row(
+    AclRow(
         "nn.resize",
         op("nn.resize"),
         _lower_resize,

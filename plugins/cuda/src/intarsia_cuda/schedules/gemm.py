@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.build import (
     allocate,
     guarded,
@@ -34,7 +34,7 @@ from intarsia_ir.tir.build import (
     unrolled,
 )
 from intarsia_ir.tir.expr import PrimExpr, TirVar, all_of, cast, const, index
-from intarsia_ir.tir.stmt import Barrier, If, Invoke, Stmt, Thread
+from intarsia_ir.tir.stmt import Barrier, IfStmt, Invoke, Stmt, Thread
 from intarsia_runtime.dtype import DType
 
 from ..spelling import KIND, MMA
@@ -49,7 +49,7 @@ WARPS = 4  # of a block on tensor cores, two by two
 MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 8
 
 
-class Product(Struct, frozen=True):
+class BatchedGemm(Struct, frozen=True):
     """A batch of products of matrices.
 
     Attributes:
@@ -97,7 +97,7 @@ class Tile(Struct, frozen=True):
     threads: int
 
 
-def choose_tile(product: Product, most_threads: int) -> Tile | None:
+def choose_tile(product: BatchedGemm, most_threads: int) -> Tile | None:
     """Return the sizes; ``None`` if a block may not have enough threads."""
     if product.mode:
         return Tile(64, 64, 16, WARPS * WARP) if most_threads >= WARPS * WARP else None
@@ -107,21 +107,23 @@ def choose_tile(product: Product, most_threads: int) -> Tile | None:
     return Tile(32, 32, 32, THREADS) if small else Tile(64, 64, 16, THREADS)
 
 
-def product_loops(product: Product, tile: Tile) -> Stmt:
+def product_loops(product: BatchedGemm, tile: Tile) -> Stmt:
     """Return the kernel."""
-    return _Loops(product, tile).kernel()
+    return _GemmLoops(product, tile).kernel()
 
 
-class _Loops:
+class _GemmLoops:
     """Variables and buffers of one kernel."""
 
-    def __init__(self, product: Product, tile: Tile) -> None:
+    def __init__(self, product: BatchedGemm, tile: Tile) -> None:
         self.p, self.t = product, tile
         self.number, self.thread = TirVar("number"), TirVar("thread")
         self.batch, self.row, self.column = TirVar("batch"), TirVar("row0"), TirVar("column0")
         pad = 16 // product.dtype.bytes  # rows of a tile start in different memory banks
-        self.a = Buffer("tile_a", (tile.rows, tile.depth + pad), product.dtype, Scope.SHARED)
-        self.b = Buffer("tile_b", (tile.depth, tile.columns + pad), product.dtype, Scope.SHARED)
+        self.a = Buffer("tile_a", (tile.rows, tile.depth + pad), product.dtype, MemoryScope.SHARED)
+        self.b = Buffer(
+            "tile_b", (tile.depth, tile.columns + pad), product.dtype, MemoryScope.SHARED
+        )
 
     def kernel(self) -> Stmt:
         """Return the loops over blocks, threads and steps."""
@@ -197,20 +199,20 @@ def _copied(
     copy = store(tile, at, cast(value, tile.dtype))
     if inside is None:
         return copy
-    return If(inside, copy, store(tile, at, const(0, tile.dtype)))
+    return IfStmt(inside, copy, store(tile, at, const(0, tile.dtype)))
 
 
 class _InRegisters:
     """Every thread multiplies a small tile of its own."""
 
-    def __init__(self, loops: _Loops) -> None:
+    def __init__(self, loops: _GemmLoops) -> None:
         self.loops = loops
         tile, total = loops.t, loops.p.total
         self.side = 16  # threads of a block in each direction
         self.m, self.n = tile.rows // self.side, tile.columns // self.side
-        self.sums = Buffer("sums", (self.m, self.n), total, Scope.REGISTER)
-        self.left = Buffer("left", (self.m,), total, Scope.REGISTER)
-        self.right = Buffer("right", (self.n,), total, Scope.REGISTER)
+        self.sums = Buffer("sums", (self.m, self.n), total, MemoryScope.REGISTER)
+        self.left = Buffer("left", (self.m,), total, MemoryScope.REGISTER)
+        self.right = Buffer("right", (self.n,), total, MemoryScope.REGISTER)
 
     def buffers(self) -> list[Buffer]:
         """Registers of a thread."""
@@ -264,14 +266,14 @@ class _InRegisters:
 class _OnTensorCores:
     """Four warps, each on a quarter of the tile, in pieces of 16 x 8."""
 
-    def __init__(self, loops: _Loops) -> None:
+    def __init__(self, loops: _GemmLoops) -> None:
         self.loops = loops
         tile = loops.t
         self.m, self.n = tile.rows // 2 // MMA_ROWS, tile.columns // 2 // MMA_COLUMNS
         kind = loops.p.dtype
-        self.sums = Buffer("sums", (self.m, self.n, 4), DType.FLOAT32, Scope.REGISTER)
-        self.left = Buffer("left", (self.m, 4), kind, Scope.REGISTER)
-        self.right = Buffer("right", (self.n, 2), kind, Scope.REGISTER)
+        self.sums = Buffer("sums", (self.m, self.n, 4), DType.FLOAT32, MemoryScope.REGISTER)
+        self.left = Buffer("left", (self.m, 4), kind, MemoryScope.REGISTER)
+        self.right = Buffer("right", (self.n, 2), kind, MemoryScope.REGISTER)
         lane = loops.thread % WARP
         self.group, self.member = lane // 4, lane % 4
         warp = loops.thread // WARP

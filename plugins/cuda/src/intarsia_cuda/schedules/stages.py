@@ -13,7 +13,7 @@ from math import prod
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.build import (
     allocate,
     guarded,
@@ -116,7 +116,7 @@ class _Stage(Struct, frozen=True):
             case _:
                 value = self.load(body)
                 vector = (
-                    _Vector.of(self.target, value, self.tensor.axes[-1].var)
+                    _VectorStage.of(self.target, value, self.tensor.axes[-1].var)
                     if (self.tensor.axes)
                     else None
                 )
@@ -153,7 +153,7 @@ class _Stage(Struct, frozen=True):
         return _Shared(self, body, value, init, threads).loops()
 
     def _serial(self, body: Reduction, value: PrimExpr, init: PrimExpr) -> Stmt:
-        total = Buffer("total", (1,), value.dtype, Scope.REGISTER)
+        total = Buffer("total", (1,), value.dtype, MemoryScope.REGISTER)
         step: Stmt = store(total, (0,), binary(body.combine, load(total, 0), value))
         for axis in reversed(body.axes):
             step = _serial_axis(axis.var, axis.extent, step)
@@ -191,9 +191,9 @@ class _Shared(Struct, frozen=True):
         )
         block, row, lane = TirVar("block"), TirVar("row"), TirVar("lane")
         number = block * rows + row if rows > 1 else block
-        total = Buffer("total", (1,), self.value.dtype, Scope.REGISTER)
+        total = Buffer("total", (1,), self.value.dtype, MemoryScope.REGISTER)
         parts = [self._partial(total, lane), self._shuffled(total)]
-        shared = Buffer("across", (self.threads // WARP,), self.value.dtype, Scope.SHARED)
+        shared = Buffer("across", (self.threads // WARP,), self.value.dtype, MemoryScope.SHARED)
         if self.threads > WARP:
             parts.append(self._across(total, shared, lane))
         else:
@@ -255,7 +255,7 @@ class _Shared(Struct, frozen=True):
         return self.stage.epilogue(self._combined(self.init, load(total, 0)))
 
 
-class _Vector(Struct, frozen=True):
+class _VectorStage(Struct, frozen=True):
     """Element-wise work on 16 bytes at a time.
 
     Attributes:
@@ -273,7 +273,7 @@ class _Vector(Struct, frozen=True):
     wide: tuple[Load, ...]
 
     @staticmethod
-    def of(target: Buffer, value: PrimExpr, last: TirVar) -> _Vector | None:
+    def of(target: Buffer, value: PrimExpr, last: TirVar) -> _VectorStage | None:
         """Return the plan; ``None`` if the elements do not lie side by side."""
         nodes = tuple(post_order(value))
         found = [node for node in nodes if isinstance(node, Load)]
@@ -292,15 +292,15 @@ class _Vector(Struct, frozen=True):
             for node in found
             if node not in wide and any(last in variables(at) for at in node.indices)
         ]
-        return None if scattered or not wide else _Vector(target, value, last, lanes, wide)
+        return None if scattered or not wide else _VectorStage(target, value, last, lanes, wide)
 
     def body(self, place: tuple[PrimExpr, ...]) -> Stmt:
         """Return what the thread does that starts at ``place``."""
         own = {
-            node: Buffer(f"in{n}", (self.lanes,), node.dtype, Scope.REGISTER)
+            node: Buffer(f"in{n}", (self.lanes,), node.dtype, MemoryScope.REGISTER)
             for n, node in enumerate(self.wide)
         }
-        result = Buffer("result", (self.lanes,), self.target.dtype, Scope.REGISTER)
+        result = Buffer("result", (self.lanes,), self.target.dtype, MemoryScope.REGISTER)
         moved = [Invoke(KIND, COPY_16, (load(buffer, 0), node)) for node, buffer in own.items()]
 
         def lane(at: PrimExpr) -> Stmt:

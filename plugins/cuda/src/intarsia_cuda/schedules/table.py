@@ -20,7 +20,7 @@ from intarsia_loops.targets import LoopTarget
 from intarsia_runtime.dtype import DType
 
 from ..target import CudaOptions
-from .gemm import Product, choose_tile, product_loops
+from .gemm import BatchedGemm, choose_tile, product_loops
 
 Schedule: TypeAlias = Callable[[FusedGroup, LoopTarget[CudaOptions]], PrimFunc | None]
 
@@ -50,7 +50,7 @@ def matmul(group: FusedGroup, target: LoopTarget[CudaOptions]) -> PrimFunc | Non
         return _epilogue_store(fused, a.dtype, value, (*unflatten(number, batch), i, j))
 
     dtype, total, mode = _arithmetic(a.dtype, target.options)
-    product = Product(
+    product = BatchedGemm(
         prod(batch), rows, columns, depth, left, right,
         not attrs.transpose_a, attrs.transpose_b, store_result, dtype, total, mode,
     )  # fmt: skip
@@ -99,7 +99,7 @@ def conv(group: FusedGroup, target: LoopTarget[CudaOptions]) -> PrimFunc | None:
         return _epilogue_store(fused, data.dtype, value, (n, channel, *place))
 
     dtype, total, mode = _arithmetic(data.dtype, target.options)
-    product = Product(
+    product = BatchedGemm(
         attrs.groups, own, count * prod(spatial), inner * prod(kernel), left, right,
         True, False, store_result, dtype, total, mode,
     )  # fmt: skip
@@ -138,7 +138,7 @@ def _arithmetic(dtype: DType, options: CudaOptions) -> tuple[DType, DType, str]:
 
 
 def _kernel(
-    group: FusedGroup, fused: Epilogue, product: Product, options: CudaOptions
+    group: FusedGroup, fused: Epilogue, product: BatchedGemm, options: CudaOptions
 ) -> PrimFunc | None:
     sizes = (product.rows, product.columns, product.depth)
     whole = product.dtype in (DType.INT32, DType.INT64)

@@ -15,15 +15,15 @@ from intarsia.plugin.accelerator import (
     Pattern,
     Support,
     Wildcard,
+    extents,
     label_of,
     op,
     scalar,
-    sizes,
 )
 
-from ..draft import Draft
+from ..draft import DnnlDraft
 from .elementwise import GELU
-from .row import Row
+from .row import DnnlRow
 
 _X = Wildcard("x")
 _SPELLED = "spelled out in several operators"
@@ -50,7 +50,7 @@ class _Spelled(Struct, frozen=True):
 
     def supports(self, match: Match) -> Support:
         """Check the constants, and that they do not broadcast ``x``."""
-        if sizes(match.bound["x"]) != sizes(match.root):
+        if extents(match.bound["x"]) != extents(match.root):
             return Support.no(Code.UNSUPPORTED_SHAPE, "a constant broadcasts the operand")
         for name, wanted in self.numbers:
             found = scalar(match.bound[name])
@@ -61,7 +61,7 @@ class _Spelled(Struct, frozen=True):
                 )
         return Support.yes()
 
-    def lower(self, draft: Draft, match: Match) -> int:
+    def lower(self, draft: DnnlDraft, match: Match) -> int:
         """Append the function."""
         value = draft.value(match.bound["x"])
         return draft.eltwise(
@@ -80,8 +80,8 @@ def _products(inner: Pattern) -> tuple[Pattern, ...]:
     )
 
 
-def _gelu_rows() -> list[Row]:
-    rows: list[Row] = []
+def _gelu_rows() -> list[DnnlRow]:
+    rows: list[DnnlRow] = []
     for kind, scale in (("divide", math.sqrt(2)), ("multiply", math.sqrt(0.5))):
         inner = op("add", op("erf", op(kind, _X, _number("scale"))), _number("one"))
         for index, pattern in enumerate(_products(inner)):
@@ -89,7 +89,7 @@ def _gelu_rows() -> list[Row]:
             spelled = _Spelled("gelu_erf", (("scale", scale), ("one", 1.0), last))
             name = f"gelu_erf_{kind}_{index}"
             rows.append(
-                Row(name, pattern, spelled.lower, spelled.supports, doc=_SPELLED, special=GELU)
+                DnnlRow(name, pattern, spelled.lower, spelled.supports, doc=_SPELLED, special=GELU)
             )
     return rows
 
@@ -102,8 +102,8 @@ def _cubes() -> tuple[tuple[Pattern, tuple[tuple[str, float], ...]], ...]:
     )
 
 
-def _tanh_gelu_rows() -> list[Row]:
-    rows: list[Row] = []
+def _tanh_gelu_rows() -> list[DnnlRow]:
+    rows: list[DnnlRow] = []
     for form, (cube, numbers) in enumerate(_cubes()):
         polynomial = op("add", _X, op("multiply", cube, _number("cubic")))
         inner = op("add", op("tanh", op("multiply", polynomial, _number("scale"))), _number("one"))
@@ -113,7 +113,7 @@ def _tanh_gelu_rows() -> list[Row]:
             spelled = _Spelled("gelu_tanh", (*numbers, *wanted))
             name = f"gelu_tanh_{form}_{index}"
             rows.append(
-                Row(name, pattern, spelled.lower, spelled.supports, doc=_SPELLED, special=GELU)
+                DnnlRow(name, pattern, spelled.lower, spelled.supports, doc=_SPELLED, special=GELU)
             )
     return rows
 
@@ -123,7 +123,7 @@ def _clips_to_six(call: Call) -> bool:
     return (attrs.min, attrs.max) == (0.0, 6.0)
 
 
-def _hard_swish_rows() -> list[Row]:
+def _hard_swish_rows() -> list[DnnlRow]:
     clipped = op("clip", op("add", _X, _number("three")), where=_clips_to_six)
     six = ("six", 6.0)
     sixth = ("sixth", 1 / 6)
@@ -133,13 +133,13 @@ def _hard_swish_rows() -> list[Row]:
         (op("multiply", op("multiply", _X, clipped), _number("sixth")), sixth),
         (op("multiply", _X, op("multiply", clipped, _number("sixth"))), sixth),
     )
-    rows: list[Row] = []
+    rows: list[DnnlRow] = []
     for index, (pattern, last) in enumerate(forms):
         spelled = _Spelled("hardswish", (("three", 3.0), last), 1 / 6, 0.5)
-        rows.append(Row(f"hard_swish_{index}", pattern, spelled.lower, spelled.supports))
+        rows.append(DnnlRow(f"hard_swish_{index}", pattern, spelled.lower, spelled.supports))
     by_sigmoid = _Spelled("hardswish", (), 1 / 6, 0.5)
     pattern = op("multiply", _X, op("nn.hard_sigmoid", _X, where=_is_sixth))
-    rows.append(Row("hard_swish_4", pattern, by_sigmoid.lower, by_sigmoid.supports))
+    rows.append(DnnlRow("hard_swish_4", pattern, by_sigmoid.lower, by_sigmoid.supports))
     return rows
 
 
@@ -148,12 +148,12 @@ def _is_sixth(call: Call) -> bool:
     return math.isclose(attrs.alpha, 1 / 6, rel_tol=1e-4) and attrs.beta == 0.5
 
 
-def _simple_rows() -> list[Row]:
+def _simple_rows() -> list[DnnlRow]:
     silu = _Spelled("swish", (), 1.0)
     mish = _Spelled("mish")
     return [
-        Row("silu", op("multiply", _X, op("sigmoid", _X)), silu.lower, silu.supports),
-        Row(
+        DnnlRow("silu", op("multiply", _X, op("sigmoid", _X)), silu.lower, silu.supports),
+        DnnlRow(
             "mish", op("multiply", _X, op("tanh", op("nn.softplus", _X))), mish.lower, mish.supports
         ),
     ]

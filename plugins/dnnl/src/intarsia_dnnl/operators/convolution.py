@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from intarsia.plugin.accelerator import Code, Match, Support, label_of, op, sizes
+from intarsia.plugin.accelerator import Code, Match, Support, extents, label_of, op
 
-from ..draft import Draft
-from .row import Row
+from ..draft import DnnlDraft
+from .row import DnnlRow
 
 
 def _supports_conv(match: Match) -> Support:
-    rank = len(sizes(match.root))
+    rank = len(extents(match.root))
     if not 3 <= rank <= 5:
         return Support.no(
             Code.UNSUPPORTED_SHAPE, f"{rank - 2}-dimensional convolution (1 to 3 are)"
@@ -20,12 +20,12 @@ def _supports_conv(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_conv(draft: Draft, match: Match) -> int:
+def _lower_conv(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     return draft.add(
         "conv",
         tuple(draft.value(arg) for arg in match.root.args),
-        sizes(match.root),
+        extents(match.root),
         {
             "strides": attrs.strides,
             "dilation": attrs.dilation,
@@ -40,10 +40,10 @@ def _lower_conv(draft: Draft, match: Match) -> int:
 def _high_padding(match: Match) -> tuple[int, ...]:
     """What the library must cut off the far end: padding less output padding."""
     attrs: Any = match.attrs
-    data, kernel = sizes(match.root.args[0])[2:], sizes(match.root.args[1])[2:]
+    data, kernel = extents(match.root.args[0])[2:], extents(match.root.args[1])[2:]
     grown = zip(data, kernel, attrs.strides, attrs.dilation, strict=True)
     full = [(n - 1) * stride + (k - 1) * dilation + 1 for n, k, stride, dilation in grown]
-    result = sizes(match.root)[2:]
+    result = extents(match.root)[2:]
     return tuple(f - low - n for f, (low, _), n in zip(full, attrs.padding, result, strict=True))
 
 
@@ -58,12 +58,12 @@ def _supports_transposed(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_transposed(draft: Draft, match: Match) -> int:
+def _lower_transposed(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     return draft.add(
         "deconv",
         tuple(draft.value(arg) for arg in match.root.args),
-        sizes(match.root),
+        extents(match.root),
         {
             "strides": attrs.strides,
             "dilation": attrs.dilation,
@@ -76,7 +76,7 @@ def _lower_transposed(draft: Draft, match: Match) -> int:
 
 
 ROWS = (
-    Row(
+    DnnlRow(
         "nn.conv",
         op("nn.conv"),
         _lower_conv,
@@ -84,7 +84,7 @@ ROWS = (
         constant=(1, 2),
         doc="1 to 3 spatial dimensions",
     ),
-    Row(
+    DnnlRow(
         "nn.conv_transpose",
         op("nn.conv_transpose"),
         _lower_transposed,

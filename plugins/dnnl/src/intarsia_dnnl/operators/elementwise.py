@@ -15,14 +15,14 @@ from intarsia.plugin.accelerator import (
     Expr,
     Match,
     Support,
+    extents,
     label_of,
     op,
     scalar,
-    sizes,
 )
 
-from ..draft import Draft
-from .row import Row
+from ..draft import DnnlDraft
+from .row import DnnlRow, shape_text
 
 
 class _Function(Struct, frozen=True):
@@ -33,7 +33,7 @@ class _Function(Struct, frozen=True):
     alpha: float = 0.0
     beta: float = 0.0
 
-    def lower(self, draft: Draft, match: Match) -> int:
+    def lower(self, draft: DnnlDraft, match: Match) -> int:
         """Append it."""
         (arg,) = match.root.args
         value = draft.value(arg)
@@ -59,10 +59,10 @@ _FIXED = (
 )
 
 
-def _attr_function(algorithm: str, *names: str) -> Callable[[Draft, Match], int]:
+def _attr_function(algorithm: str, *names: str) -> Callable[[DnnlDraft, Match], int]:
     """Return a lowering whose parameters are attributes of the operator."""
 
-    def lower(draft: Draft, match: Match) -> int:
+    def lower(draft: DnnlDraft, match: Match) -> int:
         attrs: Any = match.attrs
         numbers = [float(getattr(attrs, name)) for name in names]
         value = draft.value(match.root.args[0])
@@ -71,7 +71,7 @@ def _attr_function(algorithm: str, *names: str) -> Callable[[Draft, Match], int]
     return lower
 
 
-def _lower_gelu(draft: Draft, match: Match) -> int:
+def _lower_gelu(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     algorithm = "gelu_tanh" if attrs.approximate else "gelu_erf"
     return draft.eltwise(algorithm, draft.value(match.root.args[0]), label=label_of(match.root))
@@ -100,7 +100,7 @@ def _folded(call: Call) -> tuple[Expr, str, float, float] | None:
     """Return operand, function and parameters if one operand is a constant scalar."""
     left, right = call.args
     number, first = scalar(right), scalar(left)
-    if number is not None and sizes(left) == sizes(call) and math.isfinite(number):
+    if number is not None and extents(left) == extents(call) and math.isfinite(number):
         match call.name:
             case "add":
                 return (left, "linear", 1.0, number)
@@ -114,7 +114,7 @@ def _folded(call: Call) -> tuple[Expr, str, float, float] | None:
                 return (left, "pow", 1.0, number)
             case _:
                 return None
-    if first is not None and sizes(right) == sizes(call) and math.isfinite(first):
+    if first is not None and extents(right) == extents(call) and math.isfinite(first):
         match call.name:
             case "add":
                 return (right, "linear", 1.0, first)
@@ -149,10 +149,10 @@ def fast_broadcast(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
 
 def _operands(call: Call) -> tuple[Expr, Expr] | None:
     """Return the operands, the one as large as the result first; ``None`` if neither can be."""
-    result, (left, right) = sizes(call), call.args
-    if _aligned(sizes(left), len(result)) == result:
+    result, (left, right) = extents(call), call.args
+    if _aligned(extents(left), len(result)) == result:
         return (left, right)
-    if call.name in _COMMUTATIVE and _aligned(sizes(right), len(result)) == result:
+    if call.name in _COMMUTATIVE and _aligned(extents(right), len(result)) == result:
         return (right, left)
     return None
 
@@ -171,24 +171,24 @@ def _supports_binary(match: Match) -> Support:
             Code.UNSUPPORTED_SHAPE,
             f"oneDNN broadcasts only the second operand of {call.name}, not the first",
         )
-    result = sizes(call)
-    shape = _aligned(sizes(operands[1]), len(result))
+    result = extents(call)
+    shape = _aligned(extents(operands[1]), len(result))
     if not fast_broadcast(shape, result):
         return Support.no(
             Code.UNSUPPORTED_SHAPE,
-            f"no fast kernel broadcasts {list(shape)} to {list(result)}",
+            f"no fast kernel broadcasts {shape_text(shape)} to {shape_text(result)}",
         )
     return Support.yes()
 
 
-def _lower_binary(draft: Draft, match: Match) -> int:
+def _lower_binary(draft: DnnlDraft, match: Match) -> int:
     call = match.root
     folded = _folded(call)
     if folded is not None:
         operand, algorithm, alpha, beta = folded
         return draft.eltwise(algorithm, draft.value(operand), alpha, beta, label=label_of(call))
     operands = _operands(call) or (call.args[0], call.args[1])
-    result = sizes(call)
+    result = extents(call)
     values = tuple(
         draft.view(draft.value(arg), _aligned(draft.shape(draft.value(arg)), len(result)))
         for arg in operands
@@ -198,7 +198,7 @@ def _lower_binary(draft: Draft, match: Match) -> int:
 
 
 def _supports_prelu(match: Match) -> Support:
-    data, slope = (sizes(arg) for arg in match.root.args)
+    data, slope = (extents(arg) for arg in match.root.args)
     if scalar(match.root.args[1]) is not None:
         return Support.yes()
     if not 2 <= len(data) <= 5:
@@ -208,40 +208,41 @@ def _supports_prelu(match: Match) -> Support:
     if aligned not in (data, by_channel):
         return Support.no(
             Code.UNSUPPORTED_SHAPE,
-            f"a slope {list(slope)} for {list(data)} (one for each channel or element is)",
+            f"a slope {shape_text(slope)} for {shape_text(data)}"
+            " (one for each channel or element is)",
         )
     return Support.yes()
 
 
-def _lower_prelu(draft: Draft, match: Match) -> int:
+def _lower_prelu(draft: DnnlDraft, match: Match) -> int:
     data, label = draft.value(match.root.args[0]), label_of(match.root)
     number = scalar(match.root.args[1])
     if number is not None:
         return draft.eltwise("relu", data, number, label=label)
     slope = draft.value(match.root.args[1])
     weights = draft.view(slope, _aligned(draft.shape(slope), len(draft.shape(data))))
-    return draft.add("prelu", (data, weights), sizes(match.root), label=label)
+    return draft.add("prelu", (data, weights), extents(match.root), label=label)
 
 
 ROWS = (
-    *(Row(f.operator, op(f.operator), f.lower) for f in _FIXED),
-    Row.refused("exp", "the library gives infinity for NaN"),
-    Row("nn.leaky_relu", op("nn.leaky_relu"), _attr_function("relu", "alpha")),
-    Row("nn.elu", op("nn.elu"), _attr_function("elu", "alpha")),
-    Row(
+    *(DnnlRow(f.operator, op(f.operator), f.lower) for f in _FIXED),
+    DnnlRow.refused("exp", "the library gives infinity for NaN"),
+    DnnlRow("nn.leaky_relu", op("nn.leaky_relu"), _attr_function("relu", "alpha")),
+    DnnlRow("nn.elu", op("nn.elu"), _attr_function("elu", "alpha")),
+    DnnlRow(
         "nn.hard_sigmoid",
         op("nn.hard_sigmoid"),
         _attr_function("hardsigmoid", "alpha", "beta"),
         special="NaN becomes 1",
     ),
-    Row(
+    DnnlRow(
         "clip",
         op("clip"),
         _attr_function("clip_v2", "min", "max"),
         _supports_clip,
         special="NaN becomes the minimum",
     ),
-    Row("nn.gelu", op("nn.gelu"), _lower_gelu, special=GELU),
-    *(Row(name, op(name), _lower_binary, _supports_binary) for name in (*_BINARY, "power")),
-    Row("nn.prelu", op("nn.prelu"), _lower_prelu, _supports_prelu, constant=(1,)),
+    DnnlRow("nn.gelu", op("nn.gelu"), _lower_gelu, special=GELU),
+    *(DnnlRow(name, op(name), _lower_binary, _supports_binary) for name in (*_BINARY, "power")),
+    DnnlRow("nn.prelu", op("nn.prelu"), _lower_prelu, _supports_prelu, constant=(1,)),
 )

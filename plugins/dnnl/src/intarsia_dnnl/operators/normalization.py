@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax and the normalisations."""
+"""Softmax and the normalizations."""
 
 from __future__ import annotations
 
 from math import prod
 from typing import Any
 
-from intarsia.plugin.accelerator import Code, Match, Support, label_of, op, sizes
+from intarsia.plugin.accelerator import Code, Match, Support, extents, label_of, op
 
-from ..draft import Draft
-from .row import Row
+from ..draft import DnnlDraft
+from .row import DnnlRow, shape_text
 
 
 def _supports_softmax(match: Match) -> Support:
     attrs: Any = match.attrs
-    if sizes(match.root)[attrs.axis] == 1:
+    if extents(match.root)[attrs.axis] == 1:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"axis {attrs.axis} holds one element")
     return Support.yes()
 
 
-def _lower_softmax(draft: Draft, match: Match) -> int:
+def _lower_softmax(draft: DnnlDraft, match: Match) -> int:
     """Append softmax along rows, and to each row the sum of its results, times 0.
 
     Of a row that holds NaN, or plus infinity, the library makes NaN and zeros. The sum makes all of
@@ -47,18 +47,19 @@ def _lower_softmax(draft: Draft, match: Match) -> int:
 
 def _supports_layer_norm(match: Match) -> Support:
     attrs: Any = match.attrs
-    shape = sizes(match.root)
+    shape = extents(match.root)
     for arg in match.root.args[1:]:
-        if prod(sizes(arg)) != prod(shape[attrs.axis :]):
+        if prod(extents(arg)) != prod(shape[attrs.axis :]):
             return Support.no(
-                Code.UNSUPPORTED_SHAPE, f"scale or bias of shape {list(sizes(arg))} is broadcast"
+                Code.UNSUPPORTED_SHAPE,
+                f"scale or bias of shape {shape_text(extents(arg))} is broadcast",
             )
     return Support.yes()
 
 
-def _lower_layer_norm(draft: Draft, match: Match) -> int:
+def _lower_layer_norm(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
-    shape, label = sizes(match.root), label_of(match.root)
+    shape, label = extents(match.root), label_of(match.root)
     outer, inner = prod(shape[: attrs.axis]), prod(shape[attrs.axis :])
     data, *weights = (draft.value(arg) for arg in match.root.args)
     args = (draft.view(data, (outer, inner)), *(draft.view(w, (inner,)) for w in weights))
@@ -68,36 +69,36 @@ def _lower_layer_norm(draft: Draft, match: Match) -> int:
 
 
 def _supports_batch_norm(match: Match) -> Support:
-    rank = len(sizes(match.root))
+    rank = len(extents(match.root))
     if not 2 <= rank <= 5:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {rank} (2 to 5 are)")
     return Support.yes()
 
 
-def _lower_batch_norm(draft: Draft, match: Match) -> int:
+def _lower_batch_norm(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     args = tuple(draft.value(arg) for arg in match.root.args)
     numbers = {"epsilon": attrs.epsilon}
-    return draft.add("batch_norm", args, sizes(match.root), numbers, label=label_of(match.root))
+    return draft.add("batch_norm", args, extents(match.root), numbers, label=label_of(match.root))
 
 
 ROWS = (
-    Row(
+    DnnlRow(
         "nn.softmax",
         op("nn.softmax"),
         _lower_softmax,
         _supports_softmax,
         doc="more than one element along the axis",
     ),
-    Row.refused("nn.log_softmax", "the library gives minus infinity where a row holds NaN"),
-    Row(
+    DnnlRow.refused("nn.log_softmax", "the library gives minus infinity where a row holds NaN"),
+    DnnlRow(
         "nn.layer_norm",
         op("nn.layer_norm"),
         _lower_layer_norm,
         _supports_layer_norm,
-        doc="scale and bias of all normalised elements",
+        doc="scale and bias of all normalized elements",
     ),
-    Row(
+    DnnlRow(
         "nn.batch_norm",
         op("nn.batch_norm"),
         _lower_batch_norm,

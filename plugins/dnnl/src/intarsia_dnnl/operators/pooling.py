@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling windows, local response normalisation, and reductions."""
+"""Pooling windows, local response normalization, and reductions."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from intarsia.plugin.accelerator import Code, Match, Support, label_of, op, sizes
+from intarsia.plugin.accelerator import Code, Match, Support, extents, label_of, numbers, op
 
-from ..draft import Draft
-from .row import STORED, Row
+from ..draft import DnnlDraft
+from .row import STORED, DnnlRow, shape_text
 from .shape import moves
 
 
 def _needed(match: Match) -> tuple[int, ...]:
-    """Padding behind the data that the last window reaches into; negative if it ends before."""
+    """Padding behind the data that the last window reaches into; negative if it ends before.
+
+    Of open sizes the most that it may be.
+
+    Raises:
+        OpenSizeError: Windows that are added beyond the padding need numbers.
+    """
     attrs: Any = match.attrs
-    data, result = sizes(match.root.args[0])[2:], sizes(match.root)[2:]
+    data, result = extents(match.root.args[0])[2:], extents(match.root)[2:]
+    if not attrs.ceil_mode and len(numbers((*data, *result))) < 2 * len(data):
+        return tuple(high for _, high in attrs.padding)
     return tuple(
         (m - 1) * attrs.strides[d] + attrs.kernel[d] - n - attrs.padding[d][0]
         for d, (n, m) in enumerate(zip(data, result, strict=True))
@@ -24,7 +32,7 @@ def _needed(match: Match) -> tuple[int, ...]:
 
 def _supports_pool(match: Match) -> Support:
     attrs: Any = match.attrs
-    rank = len(sizes(match.root))
+    rank = len(extents(match.root))
     if not 3 <= rank <= 5:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"{rank - 2}-dimensional pooling (1 to 3 are)")
     if any(size != 1 for size in attrs.dilation):
@@ -47,7 +55,7 @@ def _supports_pool(match: Match) -> Support:
     return moves(match)
 
 
-def _lower_pool(draft: Draft, match: Match) -> int:
+def _lower_pool(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     if match.root.name == "nn.max_pool":
         algorithm = "max"
@@ -64,7 +72,7 @@ def _lower_pool(draft: Draft, match: Match) -> int:
     }
     value = draft.value(match.root.args[0])
     label, dtype = label_of(match.root), draft.dtypes[value]
-    return draft.add("pool", (value,), sizes(match.root), numbers, label=label, dtype=dtype)
+    return draft.add("pool", (value,), extents(match.root), numbers, label=label, dtype=dtype)
 
 
 _REDUCTIONS = {"sum": "sum", "mean": "mean", "max": "max", "prod": "mul"}
@@ -72,7 +80,7 @@ _REDUCTIONS = {"sum": "sum", "mean": "mean", "max": "max", "prod": "mul"}
 
 def _is_global_pool(match: Match) -> bool:
     attrs: Any = match.attrs
-    rank = len(sizes(match.root.args[0]))
+    rank = len(extents(match.root.args[0]))
     spatial = tuple(range(2, rank))
     least = {"mean": 3, "max": 4}.get(match.root.name, 6)  # rows of three axes may be attention's
     return least <= rank <= 5 and attrs.axes == spatial
@@ -81,24 +89,26 @@ def _is_global_pool(match: Match) -> bool:
 def _supports_reduction(match: Match) -> Support:
     attrs: Any = match.attrs
     axes: tuple[int, ...] = attrs.axes
-    shape = sizes(match.root.args[0])
+    shape = extents(match.root.args[0])
     if not axes:
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, "nothing is reduced")
     if _is_global_pool(match):
         return Support.yes()
     if match.root.name == "max":
-        # A row of attention that is masked throughout is recognised by its maximum.
+        # A row of attention that is masked throughout is recognized by its maximum.
         return Support.no(
             Code.UNSUPPORTED_OP, "the maximum of minus infinities would be a finite number"
         )
     if len(shape) > 5:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {len(shape)} is more than 5")
     if all(shape[axis] == 1 for axis in axes):
-        return Support.no(Code.UNSUPPORTED_SHAPE, f"axes {axes} of {list(shape)} hold one element")
+        return Support.no(
+            Code.UNSUPPORTED_SHAPE, f"axes {axes} of {shape_text(shape)} hold one element"
+        )
     return Support.yes()
 
 
-def _lower_reduction(draft: Draft, match: Match) -> int:
+def _lower_reduction(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     shape, label = draft.shape(value), label_of(match.root)
@@ -111,7 +121,7 @@ def _lower_reduction(draft: Draft, match: Match) -> int:
         algorithm = "max" if match.root.name == "max" else "avg_exclude_padding"
         pool = {**window, "algorithm": algorithm}
         value = draft.add("pool", (value,), kept, pool, label=label)
-        return draft.view(value, sizes(match.root))
+        return draft.view(value, extents(match.root))
     # Only the innermost axes are reduced fast.
     order = (*(axis for axis in range(len(shape)) if axis not in attrs.axes), *attrs.axes)
     if order != tuple(range(len(shape))):
@@ -120,12 +130,12 @@ def _lower_reduction(draft: Draft, match: Match) -> int:
         kept = tuple(kept[axis] for axis in order)
     numbers = {"algorithm": _REDUCTIONS[match.root.name]}
     value = draft.add("reduction", (value,), kept, numbers, label=label)
-    return draft.view(value, sizes(match.root))
+    return draft.view(value, extents(match.root))
 
 
 def _supports_lrn(match: Match) -> Support:
     attrs: Any = match.attrs
-    rank = len(sizes(match.root))
+    rank = len(extents(match.root))
     if rank != 4:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {rank} (4 is)")
     if attrs.size % 2 == 0:
@@ -133,18 +143,18 @@ def _supports_lrn(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_lrn(draft: Draft, match: Match) -> int:
+def _lower_lrn(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     numbers = {"size": attrs.size, "alpha": attrs.alpha, "beta": attrs.beta, "bias": attrs.bias}
-    return draft.add("lrn", (value,), sizes(match.root), numbers, label=label_of(match.root))
+    return draft.add("lrn", (value,), extents(match.root), numbers, label=label_of(match.root))
 
 
 _LEAST = "NaN is passed over, and minus infinity becomes the least finite number"
 _WINDOWS = "1 to 3 spatial dimensions; no dilation; padding smaller than the kernel"
 
 ROWS = (
-    Row(
+    DnnlRow(
         "nn.max_pool",
         op("nn.max_pool"),
         _lower_pool,
@@ -154,9 +164,9 @@ ROWS = (
         checks_dtypes=False,
         doc=_WINDOWS,
     ),
-    Row("nn.avg_pool", op("nn.avg_pool"), _lower_pool, _supports_pool, doc=_WINDOWS),
+    DnnlRow("nn.avg_pool", op("nn.avg_pool"), _lower_pool, _supports_pool, doc=_WINDOWS),
     *(
-        Row(
+        DnnlRow(
             name,
             op(name),
             _lower_reduction,
@@ -166,7 +176,7 @@ ROWS = (
         )
         for name in _REDUCTIONS
     ),
-    Row(
+    DnnlRow(
         "nn.lrn",
         op("nn.lrn"),
         _lower_lrn,

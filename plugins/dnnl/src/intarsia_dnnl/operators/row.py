@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from intarsia.plugin import accelerator
@@ -16,7 +17,7 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from ..draft import Draft
+from ..draft import DnnlDraft
 
 STORED = (DType.FLOAT32, DType.INT8, DType.UINT8)
 """Element types of values between primitives."""
@@ -25,14 +26,23 @@ LIMITS = Limits(
     dtypes=(DType.FLOAT32,),
     ranks=range(7),
     scalars=False,
+    symbolic=True,
     sentences=Sentences(
         dtype="only {taken} is taken, not {dtype}", rank="rank {rank} is more than 6"
     ),
 )
 
 
+_RELU = "NaN becomes 0"  # -special=exact takes the row too, and computes it otherwise
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """Return a shape as messages have it; expressions stand for sizes of the run."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
 @dataclass(frozen=True)
-class Row(accelerator.Row[Draft, int]):
+class DnnlRow(accelerator.Row[DnnlDraft, int]):
     """One pattern that the plugin knows.
 
     Attributes:
@@ -50,4 +60,11 @@ class Row(accelerator.Row[Draft, int]):
         """Refuse a match that may give something else for NaN and infinities."""
         if self.special and tensor_type(match.root).dtype is DType.FLOAT32:
             return Support.no(Code.UNSUPPORTED_OP, f"{self.special} (-special=exact)")
+        return Support.yes()
+
+    def with_caution(self, match: Match) -> Support:
+        """Take a match, and say if it may give something else for NaN and infinities."""
+        special = _RELU if self.name == "nn.relu" else self.special
+        if special and tensor_type(match.root).dtype is DType.FLOAT32:
+            return Support.yes(caution=f"{special} (-special=exact keeps it)")
         return Support.yes()

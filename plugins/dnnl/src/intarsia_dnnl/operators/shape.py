@@ -9,14 +9,14 @@ from intarsia.plugin.accelerator import (
     Code,
     Match,
     Support,
+    extents,
     label_of,
     op,
-    sizes,
     tensor_type,
 )
 
-from ..draft import Draft
-from .row import STORED, Row
+from ..draft import DnnlDraft
+from .row import STORED, DnnlRow, shape_text
 
 
 def moves(match: Match) -> Support:
@@ -28,18 +28,18 @@ def moves(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_reshape(draft: Draft, match: Match) -> int:
-    return draft.view(draft.value(match.root.args[0]), sizes(match.root))
+def _lower_reshape(draft: DnnlDraft, match: Match) -> int:
+    return draft.view(draft.value(match.root.args[0]), extents(match.root))
 
 
-def _lower_transpose(draft: Draft, match: Match) -> int:
+def _lower_transpose(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     if attrs.axes == tuple(range(len(attrs.axes))):
         return value
     numbers = {"axes": attrs.axes}
     label, dtype = label_of(match.root), draft.dtypes[value]
-    return draft.add("transpose", (value,), sizes(match.root), numbers, label=label, dtype=dtype)
+    return draft.add("transpose", (value,), extents(match.root), numbers, label=label, dtype=dtype)
 
 
 def _supports_slice(match: Match) -> Support:
@@ -49,31 +49,31 @@ def _supports_slice(match: Match) -> Support:
     return moves(match)
 
 
-def _lower_slice(draft: Draft, match: Match) -> int:
+def _lower_slice(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
-    if sizes(match.root) == draft.shape(value):
+    if extents(match.root) == draft.shape(value):
         return value
     numbers = {"begin": attrs.begin}
     label, dtype = label_of(match.root), draft.dtypes[value]
-    return draft.add("slice", (value,), sizes(match.root), numbers, label=label, dtype=dtype)
+    return draft.add("slice", (value,), extents(match.root), numbers, label=label, dtype=dtype)
 
 
-def _lower_concatenate(draft: Draft, match: Match) -> int:
+def _lower_concatenate(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     args = tuple(draft.value(arg) for arg in match.root.args)
     if len(args) == 1:
         return args[0]
     numbers = {"axis": attrs.axis}
     label, dtype = label_of(match.root), draft.dtypes[args[0]]
-    return draft.add("concat", args, sizes(match.root), numbers, label=label, dtype=dtype)
+    return draft.add("concat", args, extents(match.root), numbers, label=label, dtype=dtype)
 
 
-def _lower_depth_to_space(draft: Draft, match: Match) -> int:
+def _lower_depth_to_space(draft: DnnlDraft, match: Match) -> int:
     """Append a transpose of rank 6 between two views: the channels' blocks go beside the places."""
     attrs: Any = match.attrs
     value, block = draft.value(match.root.args[0]), attrs.block
-    n, channels, height, width = sizes(match.root.args[0])
+    n, channels, height, width = extents(match.root.args[0])
     depth = channels // block**2
     split, axes = (n, block, block, depth, height, width), (0, 3, 4, 1, 5, 2)
     if attrs.mode == "CRD":
@@ -82,18 +82,18 @@ def _lower_depth_to_space(draft: Draft, match: Match) -> int:
     moved = tuple(split[axis] for axis in axes)
     label = label_of(match.root)
     result = draft.add("transpose", (parts,), moved, {"axes": axes}, label=label, dtype=dtype)
-    return draft.view(result, sizes(match.root))
+    return draft.view(result, extents(match.root))
 
 
 def _supports_resize(match: Match) -> Support:
     attrs: Any = match.attrs
-    source, result = sizes(match.root.args[0]), sizes(match.root)
+    source, result = extents(match.root.args[0]), extents(match.root)
     if attrs.mode not in ("nearest", "linear"):
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"mode {attrs.mode}")
     if not 3 <= len(source) <= 5 or source[:2] != result[:2]:
         return Support.no(
             Code.UNSUPPORTED_SHAPE,
-            f"{list(source)} to {list(result)}: only spatial axes are resized",
+            f"{shape_text(source)} to {shape_text(result)}: only spatial axes are resized",
         )
     pairs = list(zip(source, result, strict=True))
     if attrs.scales and any(
@@ -117,21 +117,25 @@ def _supports_resize(match: Match) -> Support:
         return Support.yes()
     return Support.no(
         Code.UNSUPPORTED_ATTRIBUTE,
-        f"nearest with {', '.join(rule)} from {list(source)} to {list(result)}",
+        f"nearest with {', '.join(rule)} from {shape_text(source)} to {shape_text(result)}",
     )
 
 
-def _lower_resize(draft: Draft, match: Match) -> int:
+def _lower_resize(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     numbers = {"algorithm": attrs.mode}
-    return draft.add("resampling", (value,), sizes(match.root), numbers, label=label_of(match.root))
+    return draft.add(
+        "resampling", (value,), extents(match.root), numbers, label=label_of(match.root)
+    )
 
 
 ROWS = (
-    Row("reshape", op("reshape"), _lower_reshape, moves, dtypes=STORED, checks_dtypes=False),
-    Row("transpose", op("transpose"), _lower_transpose, moves, dtypes=STORED, checks_dtypes=False),
-    Row(
+    DnnlRow("reshape", op("reshape"), _lower_reshape, moves, dtypes=STORED, checks_dtypes=False),
+    DnnlRow(
+        "transpose", op("transpose"), _lower_transpose, moves, dtypes=STORED, checks_dtypes=False
+    ),
+    DnnlRow(
         "strided_slice",
         op("strided_slice"),
         _lower_slice,
@@ -140,7 +144,7 @@ ROWS = (
         checks_dtypes=False,
         doc="strides of 1",
     ),
-    Row(
+    DnnlRow(
         "concatenate",
         op("concatenate"),
         _lower_concatenate,
@@ -148,7 +152,7 @@ ROWS = (
         dtypes=STORED,
         checks_dtypes=False,
     ),
-    Row(
+    DnnlRow(
         "nn.depth_to_space",
         op("nn.depth_to_space"),
         _lower_depth_to_space,
@@ -156,7 +160,7 @@ ROWS = (
         dtypes=STORED,
         checks_dtypes=False,
     ),
-    Row(
+    DnnlRow(
         "nn.resize",
         op("nn.resize"),
         _lower_resize,

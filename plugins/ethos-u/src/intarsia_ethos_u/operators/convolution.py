@@ -19,7 +19,7 @@ from intarsia.plugin.accelerator import (
     sizes,
 )
 
-from ..draft import Draft, Value, stored_bytes, zero_of
+from ..draft import TosaDraft, TosaValue, stored_bytes, zero_of
 from ..tosa.program import Attr
 from .row import MAX_STRIDE, YES, check_factors, is_image, wide
 
@@ -115,7 +115,7 @@ def whole_windows(
 
 
 def fitted(
-    draft: Draft,
+    draft: TosaDraft,
     value: str,
     kernel: Sequence[int],
     strides: Sequence[int],
@@ -137,7 +137,7 @@ def fitted(
 
 
 def convolve(
-    draft: Draft,
+    draft: TosaDraft,
     call: Call,
     value: str,
     weight: np.ndarray,
@@ -172,7 +172,7 @@ def convolve(
     return draft.rescale(total, factors, (0, zero_of(call.args[7])), label=label_of(call))
 
 
-def _lower_conv(draft: Draft, call: Call) -> Value:
+def _lower_conv(draft: TosaDraft, call: Call) -> TosaValue:
     attrs = _attrs(call)
     weight = stored_bytes(array_of(call.args[3]))
     padding = [(int(before), int(after)) for before, after in attrs.padding]
@@ -194,7 +194,7 @@ def _lower_conv(draft: Draft, call: Call) -> Value:
     else:
         weight = weight.transpose(0, 2, 3, 1)
     shape = (n, height, width, channels)
-    return Value(convolve(draft, call, value, weight, shape, numbers), image=True)
+    return TosaValue(convolve(draft, call, value, weight, shape, numbers), image=True)
 
 
 def _matmul_attrs(call: Call) -> Matmul.Attrs:
@@ -217,7 +217,7 @@ def _product_weights(call: Call) -> Support:
     return check_weights(call, channel_axis=0 if _matmul_attrs(call).transpose_b else 1)
 
 
-def _lower_matmul(draft: Draft, call: Call) -> Value:
+def _lower_matmul(draft: TosaDraft, call: Call) -> TosaValue:
     """A 1x1 convolution over the rows."""
     shape = sizes(call)
     weight = stored_bytes(array_of(call.args[3]))
@@ -227,7 +227,7 @@ def _lower_matmul(draft: Draft, call: Call) -> Value:
     numbers: dict[str, Attr] = {"pad": (0, 0, 0, 0), "stride": (1, 1), "dilation": (1, 1)}
     kernel = columns.reshape(columns.shape[0], 1, 1, depth)
     result = convolve(draft, call, value, kernel, (1, 1, rows, columns.shape[0]), numbers)
-    return Value(draft.reshape(result, shape), image=False)
+    return TosaValue(draft.reshape(result, shape), image=False)
 
 
 _CONSTANT = (1, 2, 3, 4, 5, 6, 7, BIAS)

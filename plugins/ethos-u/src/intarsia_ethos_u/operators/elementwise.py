@@ -19,7 +19,7 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from ..draft import Draft, Value, scale_of, stored_bytes, zero_of
+from ..draft import TosaDraft, TosaValue, scale_of, stored_bytes, zero_of
 from ..tosa.program import Attr
 from .row import YES, check_factors, check_tensor, wide
 
@@ -41,7 +41,7 @@ def _scales(call: Call) -> Support:
     return check_factors(call.name, np.asarray(factors))
 
 
-def _operands(draft: Draft, call: Call) -> tuple[str, str, bool]:
+def _operands(draft: TosaDraft, call: Call) -> tuple[str, str, bool]:
     """Return both operands in one order of axes."""
     image = any(draft.is_image(call.args[index]) for index in (0, 3))
     a, b = (draft.like(call.args[index], image=image) for index in (0, 3))
@@ -57,7 +57,7 @@ def _ranks(call: Call) -> Support:
     )
 
 
-def _lower_sum(draft: Draft, call: Call) -> Value:
+def _lower_sum(draft: TosaDraft, call: Call) -> TosaValue:
     a, b, image = _operands(draft, call)
     common = _common_scale(call)
     moved = [
@@ -74,10 +74,10 @@ def _lower_sum(draft: Draft, call: Call) -> Value:
     total = draft.add(op, moved, shape, dtype="INT32", label=label_of(call))
     factor = common / scale_of(call.args[6]) / 2**HEADROOM
     name = draft.rescale(total, (factor,), (0, zero_of(call.args[7])), label=label_of(call))
-    return Value(name, image)
+    return TosaValue(name, image)
 
 
-def _lower_product(draft: Draft, call: Call) -> Value:
+def _lower_product(draft: TosaDraft, call: Call) -> TosaValue:
     a, b, image = _operands(draft, call)
     whole = [
         draft.rescale(name, (1.0,), (zero_of(call.args[index]), 0), to="INT32")
@@ -88,10 +88,10 @@ def _lower_product(draft: Draft, call: Call) -> Value:
     total = draft.add("MUL", operands, shape, dtype="INT32", label=label_of(call))
     factor = scale_of(call.args[1]) * scale_of(call.args[4]) / scale_of(call.args[6])
     name = draft.rescale(total, (factor,), (0, zero_of(call.args[7])), label=label_of(call))
-    return Value(name, image)
+    return TosaValue(name, image)
 
 
-def _current(draft: Draft, call: Call) -> tuple[str, bool]:
+def _current(draft: TosaDraft, call: Call) -> tuple[str, bool]:
     """Return the first operand in whatever order it is."""
     image = draft.is_image(call.args[0])
     return draft.like(call.args[0], image=image), image
@@ -105,21 +105,21 @@ def _scalar_parameters(call: Call) -> Support:
     return check_factors(call.name, wide(call.args[1]) / wide(call.args[3]))
 
 
-def _lower_requantize(draft: Draft, call: Call) -> Value:
+def _lower_requantize(draft: TosaDraft, call: Call) -> TosaValue:
     value, image = _current(draft, call)
     factor = scale_of(call.args[1]) / scale_of(call.args[3])
     zeros = zero_of(call.args[2]), zero_of(call.args[4])
-    return Value(draft.rescale(value, (factor,), zeros, label=label_of(call)), image)
+    return TosaValue(draft.rescale(value, (factor,), zeros, label=label_of(call)), image)
 
 
-def _lower_lookup(draft: Draft, call: Call) -> Value:
+def _lower_lookup(draft: TosaDraft, call: Call) -> TosaValue:
     value, image = _current(draft, call)
     table = draft.constant(stored_bytes(array_of(call.args[1])))
     shape = draft.shape(value)
-    return Value(draft.add("TABLE", (value, table), shape, label=label_of(call)), image)
+    return TosaValue(draft.add("TABLE", (value, table), shape, label=label_of(call)), image)
 
 
-def _lower_clip(draft: Draft, call: Call) -> Value:
+def _lower_clip(draft: TosaDraft, call: Call) -> TosaValue:
     assert isinstance(call.attrs, Clip.Attrs)
     value, image = _current(draft, call)
     offset = 0 if tensor_type(call).dtype.is_signed else 128
@@ -132,7 +132,7 @@ def _lower_clip(draft: Draft, call: Call) -> Value:
     )
     attrs: dict[str, Attr] = {"min_val": low, "max_val": high, "nan_mode": "PROPAGATE"}
     shape = draft.shape(value)
-    return Value(draft.add("CLAMP", (value,), shape, attrs=attrs, label=label_of(call)), image)
+    return TosaValue(draft.add("CLAMP", (value,), shape, attrs=attrs, label=label_of(call)), image)
 
 
 def _ordered(call: Call) -> Support:

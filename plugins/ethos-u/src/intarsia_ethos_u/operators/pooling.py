@@ -19,7 +19,7 @@ from intarsia.plugin.accelerator import (
     sizes,
 )
 
-from ..draft import Draft, Value, scale_of, zero_of
+from ..draft import TosaDraft, TosaValue, scale_of, zero_of
 from ..tosa.program import Attr
 from .convolution import MAX_KERNEL, MAX_KERNEL_HEIGHT, fitted
 from .row import MAX_STRIDE, YES, check_factors, is_image, wide
@@ -58,7 +58,7 @@ def _window(call: Call) -> Support:
     return YES
 
 
-def _lower_max_pool(draft: Draft, call: Call) -> Value:
+def _lower_max_pool(draft: TosaDraft, call: Call) -> TosaValue:
     attrs = _attrs(call)
     padding = [(int(before), int(after)) for before, after in attrs.padding]
     source = draft.image(call.args[0])
@@ -72,7 +72,7 @@ def _lower_max_pool(draft: Draft, call: Call) -> Value:
     }
     shape = (n, height, width, channels)
     name = draft.add("MAX_POOL2D", (value,), shape, attrs=numbers, label=label_of(call))
-    return Value(name, image=True)
+    return TosaValue(name, image=True)
 
 
 def _padded(call: Call) -> bool:
@@ -113,7 +113,7 @@ def _average(call: Call) -> Support:
 
 
 def _ones(
-    draft: Draft,
+    draft: TosaDraft,
     call: Call,
     value: str,
     kernel: tuple[int, int],
@@ -137,7 +137,7 @@ def _ones(
     return draft.rescale(total, (factor,), (0, zero_of(call.args[4])), label=label_of(call))
 
 
-def _lower_avg_pool(draft: Draft, call: Call) -> Value:
+def _lower_avg_pool(draft: TosaDraft, call: Call) -> TosaValue:
     attrs = _attrs(call)
     padding = [(int(before), int(after)) for before, after in attrs.padding]
     source = draft.image(call.args[0])
@@ -147,11 +147,11 @@ def _lower_avg_pool(draft: Draft, call: Call) -> Value:
     numbers: dict[str, Attr] = {"stride": attrs.strides, "pad": pad}
     rows, columns = attrs.kernel
     if _counts_all(call):
-        return Value(_ones(draft, call, value, (rows, columns), numbers, shape), image=True)
+        return TosaValue(_ones(draft, call, value, (rows, columns), numbers, shape), image=True)
     operands = (value, draft.number(zero_of(call.args[2])), draft.number(zero_of(call.args[4])))
     numbers |= {"kernel": attrs.kernel, "acc_type": "INT32"}
     name = draft.add("AVG_POOL2D", operands, shape, attrs=numbers, label=label_of(call))
-    return Value(name, image=True)
+    return TosaValue(name, image=True)
 
 
 def _mean_attrs(call: Call) -> ReduceOp.Attrs:
@@ -177,14 +177,14 @@ def _mean(call: Call) -> Support:
     return check_factors(call.name, wide(call.args[1]) / wide(call.args[3]) / (height * width))
 
 
-def _lower_mean(draft: Draft, call: Call) -> Value:
+def _lower_mean(draft: TosaDraft, call: Call) -> TosaValue:
     n, channels, height, width = sizes(call.args[0])
     numbers: dict[str, Attr] = {"stride": (1, 1), "pad": (0, 0, 0, 0)}
     value = draft.image(call.args[0])
     mean = _ones(draft, call, value, (height, width), numbers, (n, 1, 1, channels))
     if _mean_attrs(call).keepdims:
-        return Value(mean, image=True)
-    return Value(draft.reshape(mean, (n, channels)), image=False)
+        return TosaValue(mean, image=True)
+    return TosaValue(draft.reshape(mean, (n, channels)), image=False)
 
 
 ROWS = (

@@ -15,28 +15,28 @@ from intarsia.plugin.accelerator import (
     sizes,
 )
 
-from ..draft import TO_IMAGE, Draft, Value
+from ..draft import TO_IMAGE, TosaDraft, TosaValue
 from ..tosa.program import Attr
 from .row import YES
 
 
-def _lower_reshape(draft: Draft, call: Call) -> Value:
+def _lower_reshape(draft: TosaDraft, call: Call) -> TosaValue:
     source = sizes(call.args[0])
     if draft.is_image(call.args[0]) and source[2:] == (1, 1):
         # One element a channel: the order of axes makes no difference.
-        return Value(draft.reshape(draft.image(call.args[0]), sizes(call)), image=False)
-    return Value(draft.reshape(draft.plain(call.args[0]), sizes(call)), image=False)
+        return TosaValue(draft.reshape(draft.image(call.args[0]), sizes(call)), image=False)
+    return TosaValue(draft.reshape(draft.plain(call.args[0]), sizes(call)), image=False)
 
 
-def _lower_transpose(draft: Draft, call: Call) -> Value:
+def _lower_transpose(draft: TosaDraft, call: Call) -> TosaValue:
     assert isinstance(call.attrs, Transpose.Attrs)
     value = draft.plain(call.args[0])
     attrs: dict[str, Attr] = {"perms": tuple(call.attrs.axes)}
     name = draft.add("TRANSPOSE", (value,), sizes(call), attrs=attrs, label=label_of(call))
-    return Value(name, image=False)
+    return TosaValue(name, image=False)
 
 
-def _lower_concatenate(draft: Draft, call: Call) -> Value:
+def _lower_concatenate(draft: TosaDraft, call: Call) -> TosaValue:
     assert isinstance(call.attrs, Concatenate.Attrs)
     image = any(draft.is_image(arg) for arg in call.args)
     axis = call.attrs.axis % len(sizes(call))
@@ -45,7 +45,7 @@ def _lower_concatenate(draft: Draft, call: Call) -> Value:
         axis, shape = TO_IMAGE.index(axis), tuple(shape[place] for place in TO_IMAGE)
     values = [draft.like(arg, image=image) for arg in call.args]
     attrs: dict[str, Attr] = {"axis": axis}
-    return Value(draft.add("CONCAT", values, shape, attrs=attrs, label=label_of(call)), image)
+    return TosaValue(draft.add("CONCAT", values, shape, attrs=attrs, label=label_of(call)), image)
 
 
 def _unit_strides(call: Call) -> Support:
@@ -57,7 +57,7 @@ def _unit_strides(call: Call) -> Support:
     return YES
 
 
-def _lower_slice(draft: Draft, call: Call) -> Value:
+def _lower_slice(draft: TosaDraft, call: Call) -> TosaValue:
     assert isinstance(call.attrs, StridedSlice.Attrs)
     image = draft.is_image(call.args[0])
     start, size = tuple(int(begin) for begin in call.attrs.begin), sizes(call)
@@ -65,7 +65,7 @@ def _lower_slice(draft: Draft, call: Call) -> Value:
         start, size = (tuple(row[axis] for axis in TO_IMAGE) for row in (start, size))
     value = draft.like(call.args[0], image=image)
     attrs: dict[str, Attr] = {"start": start, "size": size}
-    return Value(draft.add("SLICE", (value,), size, attrs=attrs, label=label_of(call)), image)
+    return TosaValue(draft.add("SLICE", (value,), size, attrs=attrs, label=label_of(call)), image)
 
 
 ROWS = (

@@ -15,14 +15,14 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from intarsia_runtime.plugin import ArtifactError
 
-from .program import Border, Program, TosaNode
+from .program import TosaBorder, TosaNode, TosaProgram
 
 Array: TypeAlias = np.ndarray
 Rule: TypeAlias = Callable[[TosaNode, Sequence[Array]], Array]
 
 
 def execute(
-    program: Program, constants: Mapping[str, Array], inputs: Sequence[Array]
+    program: TosaProgram, constants: Mapping[str, Array], inputs: Sequence[Array]
 ) -> list[Array]:
     """Return the outputs for inputs as the model has them.
 
@@ -49,14 +49,14 @@ def execute(
     return [outwards(border, values[border.name]) for border in program.outputs]
 
 
-def inwards(border: Border, array: Array) -> Array:
+def inwards(border: TosaBorder, array: Array) -> Array:
     """Bring a tensor of the model into the graph's order of axes and signedness."""
     if border.unsigned:
         array = (array ^ np.uint8(128)).view(np.int8)
     return np.ascontiguousarray(array.transpose(border.axes)) if border.axes else array
 
 
-def outwards(border: Border, array: Array) -> Array:
+def outwards(border: TosaBorder, array: Array) -> Array:
     """Bring a tensor of the graph into the model's order of axes and signedness."""
     if border.axes:
         array = array.transpose(np.argsort(border.axes))

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from .program import Attr, Program, TosaNode
+from .program import Attr, TosaNode, TosaProgram
 
 VERSION = (1, 0, 0)
 """Version of the specification that the file claims."""
@@ -71,18 +71,18 @@ _FIELDS: Mapping[str, tuple[tuple[str, str], ...]] = MappingProxyType(
 _ENUMS = MappingProxyType({"INT32": 5, "PROPAGATE": 1, "SINGLE_ROUND": 1, "DOUBLE_ROUND": 3})
 
 
-def to_flatbuffer(program: Program, constants: Mapping[str, np.ndarray]) -> bytes:
+def to_flatbuffer(program: TosaProgram, constants: Mapping[str, np.ndarray]) -> bytes:
     """Return the file.
 
     Args:
         program: The graph.
         constants: Arrays by the names of ``program.constants``.
     """
-    return _Writer(program, constants).write()
+    return _FlatbufferWriter(program, constants).write()
 
 
-class _Writer:
-    def __init__(self, program: Program, constants: Mapping[str, np.ndarray]) -> None:
+class _FlatbufferWriter:
+    def __init__(self, program: TosaProgram, constants: Mapping[str, np.ndarray]) -> None:
         import flatbuffers  # compiling needs it, and asking what is supported does not
 
         self._program = program

@@ -65,7 +65,7 @@ class TosaNode(Struct, frozen=True):
         return cast("int", self.attrs[key])
 
 
-class Border(Struct, frozen=True):
+class TosaBorder(Struct, frozen=True):
     """How a tensor of the model becomes a tensor of the graph.
 
     Attributes:
@@ -79,7 +79,7 @@ class Border(Struct, frozen=True):
     unsigned: bool = False
 
 
-class Program(Struct, frozen=True):
+class TosaProgram(Struct, frozen=True):
     """A region.
 
     Attributes:
@@ -93,11 +93,11 @@ class Program(Struct, frozen=True):
     tensors: Mapping[str, TosaTensor]
     constants: Mapping[str, str]
     nodes: tuple[TosaNode, ...]
-    inputs: tuple[Border, ...]
-    outputs: tuple[Border, ...]
+    inputs: tuple[TosaBorder, ...]
+    outputs: tuple[TosaBorder, ...]
 
 
-def print_program(program: Program) -> bytes:
+def print_program(program: TosaProgram) -> bytes:
     """Return the program as JSON, the same bytes for the same program."""
     body: dict[str, object] = {
         "tensors": {name: [list(t.shape), t.dtype] for name, t in program.tensors.items()},
@@ -118,21 +118,21 @@ def print_program(program: Program) -> bytes:
     return print_unit_json(body, schema=SCHEMA)
 
 
-def parse_program(data: bytes) -> Program:
+def parse_program(data: bytes) -> TosaProgram:
     """Read a program that :func:`print_program` wrote.
 
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
     program = read_versioned_json(
-        data, Program, file=FILE, schema=SCHEMA, writer="intarsia-ethos-u"
+        data, TosaProgram, file=FILE, schema=SCHEMA, writer="intarsia-ethos-u"
     )
     with interpreting(FILE):
         _check(program)
     return program
 
 
-def _check(program: Program) -> None:
+def _check(program: TosaProgram) -> None:
     """Check that every tensor is described, and there before it is read.
 
     Raises:

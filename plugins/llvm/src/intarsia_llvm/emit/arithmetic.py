@@ -10,7 +10,7 @@ from intarsia_runtime.errors import UnsupportedError
 from .conversions import emit_rounded
 from .remainder import emit_remainder
 from .spelling import float_text, int_text, overload, register_type, splat, vector_type
-from .writer import Writer
+from .writer import FunctionWriter
 
 _FLOAT = {
     BinaryOp.ADD: "fadd contract",
@@ -45,7 +45,14 @@ _ICMP = {
 
 
 def emit_binary(
-    w: Writer, op: BinaryOp, a: str, b: str, dtype: DType, lanes: int, *, never_nan: str = ""
+    w: FunctionWriter,
+    op: BinaryOp,
+    a: str,
+    b: str,
+    dtype: DType,
+    lanes: int,
+    *,
+    never_nan: str = "",
 ) -> str:
     """Write ``a op b`` on values of element type ``dtype``.
 
@@ -100,7 +107,9 @@ def _predicate(op: BinaryOp, dtype: DType) -> str:
     return name if name in ("eq", "ne") else ("s" if dtype.is_signed else "u") + name
 
 
-def _float_extreme(w: Writer, op: BinaryOp, a: str, b: str, kind: str, never_nan: str) -> str:
+def _float_extreme(
+    w: FunctionWriter, op: BinaryOp, a: str, b: str, kind: str, never_nan: str
+) -> str:
     """One comparison picks; a NaN on the left needs a second look, so a number goes to the left."""
     if never_nan and never_nan == b:
         a, b = b, a
@@ -120,7 +129,9 @@ def _float_extreme(w: Writer, op: BinaryOp, a: str, b: str, kind: str, never_nan
     return w.emit(f"select {_flags(lanes)} {flag}, {kind} {a}, {kind} {chosen}")
 
 
-def _float_division(w: Writer, op: BinaryOp, a: str, b: str, dtype: DType, lanes: int) -> str:
+def _float_division(
+    w: FunctionWriter, op: BinaryOp, a: str, b: str, dtype: DType, lanes: int
+) -> str:
     kind = register_type(dtype, lanes)
     if op in (BinaryOp.FLOOR_DIV, BinaryOp.TRUNC_DIV):
         quotient = w.emit(f"fdiv {kind} {a}, {b}")
@@ -143,7 +154,7 @@ def _float_division(w: Writer, op: BinaryOp, a: str, b: str, dtype: DType, lanes
     return w.emit(f"select {flags} {adjust}, {kind} {moved}, {kind} {rest}")
 
 
-def _shift(w: Writer, op: BinaryOp, a: str, b: str, dtype: DType, lanes: int) -> str:
+def _shift(w: FunctionWriter, op: BinaryOp, a: str, b: str, dtype: DType, lanes: int) -> str:
     """Shifts by the width or more give 0, or the sign."""
     kind, flags = register_type(dtype, lanes), _flags(lanes)
     name = "shl" if op is BinaryOp.SHL else "ashr" if dtype.is_signed else "lshr"
@@ -156,7 +167,7 @@ def _shift(w: Writer, op: BinaryOp, a: str, b: str, dtype: DType, lanes: int) ->
     return w.emit(f"select {flags} {over}, {kind} zeroinitializer, {kind} {shifted}")
 
 
-def _int_division(w: Writer, op: BinaryOp, a: str, b: str, dtype: DType, lanes: int) -> str:
+def _int_division(w: FunctionWriter, op: BinaryOp, a: str, b: str, dtype: DType, lanes: int) -> str:
     """Division that cannot trap: by zero it gives 0, and the smallest value by -1 wraps."""
     kind, flags = register_type(dtype, lanes), _flags(lanes)
     scalar = register_type(dtype)
@@ -186,7 +197,9 @@ def _int_division(w: Writer, op: BinaryOp, a: str, b: str, dtype: DType, lanes: 
     return w.emit(f"select {flags} {by_zero}, {kind} {zero}, {kind} {result}")
 
 
-def emit_index_division(w: Writer, op: BinaryOp, a: str, divisor: int, *, negative: bool) -> str:
+def emit_index_division(
+    w: FunctionWriter, op: BinaryOp, a: str, divisor: int, *, negative: bool
+) -> str:
     """Write ``a // divisor`` or ``a % divisor`` of an index that may be ``negative`` or not."""
     floor = op is BinaryOp.FLOOR_DIV
     if divisor & (divisor - 1) == 0:

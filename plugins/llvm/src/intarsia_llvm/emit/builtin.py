@@ -27,7 +27,7 @@ from .range_reduction import emit_far_angle
 from .scale import emit_scale
 from .signs import copy_sign
 from .spelling import float_text, overload, register_type, splat, vector_type
-from .writer import Writer
+from .writer import FunctionWriter
 
 NATIVE = {
     Intrinsic.ABS: "llvm.fabs",
@@ -41,7 +41,7 @@ NATIVE = {
 """Intrinsics that become one LLVM intrinsic; all others need a rule."""
 
 
-def emit_intrinsic(w: Writer, call: CallIntrinsic, args: list[str]) -> str:
+def emit_intrinsic(w: FunctionWriter, call: CallIntrinsic, args: list[str]) -> str:
     """Write a machine function that has no rule.
 
     Raises:
@@ -70,14 +70,14 @@ def emit_intrinsic(w: Writer, call: CallIntrinsic, args: list[str]) -> str:
     return emit_rounded(w, value, first.dtype, first.lanes)
 
 
-def _call(w: Writer, name: str, kind: str, suffix: str, args: list[str]) -> str:
+def _call(w: FunctionWriter, name: str, kind: str, suffix: str, args: list[str]) -> str:
     if name == "llvm.roundeven" and w.declarations.bare:
         name = "llvm.rint"  # C libraries of boards have no roundeven; nobody changes the mode there
     function = w.declarations.use(kind, f"{name}.{suffix}", (kind,) * len(args))
     return w.emit(f"call {kind} {function}({', '.join(f'{kind} {arg}' for arg in args)})")
 
 
-def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
+def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
     """Write a call by LLVM's own name.
 
     Raises:
@@ -120,7 +120,7 @@ def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
     return _call(w, call.function, kind, suffix, args)
 
 
-def _exchange(w: Writer, call: CallTarget, args: list[str]) -> str:
+def _exchange(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
     half, block = call.function.split(".")[2:]
     size, lanes = int(block), call.lanes
     shift = 0 if half == "low" else size
@@ -130,7 +130,7 @@ def _exchange(w: Writer, call: CallTarget, args: list[str]) -> str:
     return _shuffled(w, call, args, mask)
 
 
-def _shuffled(w: Writer, call: CallTarget, args: list[str], lanes: Iterable[int]) -> str:
+def _shuffled(w: FunctionWriter, call: CallTarget, args: list[str], lanes: Iterable[int]) -> str:
     """Write a vector of lanes of two, those of the second counted behind those of the first."""
     kind = register_type(call.dtype, call.lanes)
     mask = ", ".join(f"i32 {lane}" for lane in lanes)
@@ -155,7 +155,7 @@ _INT_REDUCE = {
 }
 
 
-def emit_reduction(w: Writer, expr: ReduceLanes, value: str) -> str:
+def emit_reduction(w: FunctionWriter, expr: ReduceLanes, value: str) -> str:
     """Write a combination of all lanes; sums pair up lanes rather than go from left to right.
 
     Raises:
@@ -189,7 +189,7 @@ def emit_reduction(w: Writer, expr: ReduceLanes, value: str) -> str:
 _REGISTER_LANES = 16
 
 
-def _fold_halves(w: Writer, expr: ReduceLanes, value: str) -> str:
+def _fold_halves(w: FunctionWriter, expr: ReduceLanes, value: str) -> str:
     """Find an extreme by halves: one comparison each below a register, NaN being looked for once.
 
     LLVM's reductions order zeros by their signs, which takes longer than all the rest.
@@ -216,14 +216,14 @@ def _fold_halves(w: Writer, expr: ReduceLanes, value: str) -> str:
     return w.emit(f"select i1 {nan}, {scalar} {wrong}, {scalar} {value}")
 
 
-def _half(w: Writer, value: str, kind: str, lanes: int, first: int) -> str:
+def _half(w: FunctionWriter, value: str, kind: str, lanes: int, first: int) -> str:
     if lanes == 2:
         return w.emit(f"extractelement {kind} {value}, i64 {first}")
     mask = ", ".join(f"i32 {lane}" for lane in range(first, first + lanes // 2))
     return w.emit(f"shufflevector {kind} {value}, {kind} poison, <{lanes // 2} x i32> <{mask}>")
 
 
-def _fold_lanes(w: Writer, expr: ReduceLanes, value: str) -> str:
+def _fold_lanes(w: FunctionWriter, expr: ReduceLanes, value: str) -> str:
     """Combine lanes one by one: without a unit for floats LLVM calls what C libraries lack yet."""
     kind = register_type(expr.dtype, expr.value.lanes)
     total = ""

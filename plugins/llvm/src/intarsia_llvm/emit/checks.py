@@ -15,7 +15,7 @@ from intarsia_runtime.artifact.plan import TensorSpec
 from .open_sizes import checked_shape
 
 
-class Statics(Struct):
+class ModuleConstants(Struct):
     """Constants of the module: strings, shapes and descriptors, each value once."""
 
     lines: list[str] = field(default_factory=list[str])

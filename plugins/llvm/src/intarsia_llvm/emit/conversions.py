@@ -7,10 +7,10 @@ from intarsia_runtime.dtype import DType
 
 from .half import narrow_to_bfloat, narrow_to_half, narrow_to_odd, widen_bfloat, widen_half
 from .spelling import float_text, int_text, overload, register_type, splat, vector_type
-from .writer import Writer
+from .writer import FunctionWriter
 
 
-def emit_rounded(w: Writer, value: str, dtype: DType, lanes: int) -> str:
+def emit_rounded(w: FunctionWriter, value: str, dtype: DType, lanes: int) -> str:
     """Round a register value to a 16-bit float type; other types pass."""
     if dtype is DType.FLOAT16:
         return widen_half(w, narrow_to_half(w, value, lanes), lanes)
@@ -19,7 +19,7 @@ def emit_rounded(w: Writer, value: str, dtype: DType, lanes: int) -> str:
     return value
 
 
-def emit_cast(w: Writer, value: str, source: DType, target: DType, lanes: int) -> str:
+def emit_cast(w: FunctionWriter, value: str, source: DType, target: DType, lanes: int) -> str:
     """Convert between element types as :class:`~intarsia_ir.tir.expr.Cast` says."""
     old, new = register_type(source, lanes), register_type(target, lanes)
     if source.is_float and target.is_float:
@@ -57,7 +57,7 @@ def _zero(dtype: DType) -> str:
     return float_text(0.0, register_type(dtype)) if dtype.is_float else "0"
 
 
-def _at_least(w: Writer, value: str, least: float, source: DType, lanes: int) -> str:
+def _at_least(w: FunctionWriter, value: str, least: float, source: DType, lanes: int) -> str:
     """The value, ``least`` if it is less, and 0 if it is NaN; ``least`` is 0 or negative."""
     old, flags = register_type(source, lanes), vector_type("i1", lanes)
     scalar = register_type(source)
@@ -69,7 +69,7 @@ def _at_least(w: Writer, value: str, least: float, source: DType, lanes: int) ->
     return w.emit(f"select {flags} {above}, {old} {value}, {old} {low}")
 
 
-def _saturated(w: Writer, value: str, types: tuple[DType, DType], lanes: int) -> str:
+def _saturated(w: FunctionWriter, value: str, types: tuple[DType, DType], lanes: int) -> str:
     """Convert floats to integers of 32 or 64 bits, limits and NaN looked after in vectors.
 
     LLVM's saturating conversion of a vector goes lane by lane on x86.
@@ -86,7 +86,7 @@ def _saturated(w: Writer, value: str, types: tuple[DType, DType], lanes: int) ->
     return w.emit(f"select {flags} {over}, {new} {most}, {new} {whole}")
 
 
-def _narrowed(w: Writer, value: str, types: tuple[DType, DType], lanes: int) -> str:
+def _narrowed(w: FunctionWriter, value: str, types: tuple[DType, DType], lanes: int) -> str:
     """Convert a float to a small integer by way of one of 32 bits.
 
     LLVM has vector code for that; saturating conversion to 8 bits it does one by one.

@@ -17,7 +17,7 @@ from intarsia_ir.tir.expr import (
     Broadcast,
     CallIntrinsic,
     CallTarget,
-    Cast,
+    CastExpr,
     FloatImm,
     IfThenElse,
     IntImm,
@@ -43,7 +43,7 @@ from .positions import Position, position
 from .quotient import constant_divisor, emit_quotient
 from .rounded import as_rounded, emit_rounded_float, emit_rounded_integer
 from .spelling import float_text, int_text, memory_type, register_type, splat, vector_type
-from .writer import Writer
+from .writer import FunctionWriter
 
 _DIVISIONS = (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD)
 _SHORT = (DType.FLOAT16, DType.BFLOAT16)
@@ -64,7 +64,7 @@ class Expressions(Struct):
         slot: Number of the slot that the thread holds; empty where one thread runs.
     """
 
-    w: Writer
+    w: FunctionWriter
     buffers: dict[Buffer, str] = field(default_factory=dict[Buffer, str])
     variables: dict[TirVar, str] = field(default_factory=dict[TirVar, str])
     positive: set[TirVar] = field(default_factory=set[TirVar])
@@ -120,7 +120,7 @@ class Expressions(Struct):
                 return w.emit(f"select {flags} {flag}, {kind} {a}, {kind} {b}")
             case IfThenElse():
                 return self._branch(expr)
-            case Cast():
+            case CastExpr():
                 return self._cast(expr)
             case CallIntrinsic():
                 return emit_intrinsic(w, expr, [self.value(arg) for arg in expr.args])
@@ -145,7 +145,7 @@ class Expressions(Struct):
             case _:
                 assert_never(expr)
 
-    def _cast(self, expr: Cast) -> str:
+    def _cast(self, expr: CastExpr) -> str:
         rounded = as_rounded(expr)
         if rounded is None:
             value = self.value(expr.value)
@@ -382,7 +382,7 @@ def _is_number(expr: PrimExpr) -> bool:
 
 def _before_rounding(value: PrimExpr) -> PrimExpr:
     """Return what rounds to a 16-bit float, which a store does anyway."""
-    if isinstance(value, Cast) and value.dtype in _SHORT and value.value.dtype is DType.FLOAT32:
+    if isinstance(value, CastExpr) and value.dtype in _SHORT and value.value.dtype is DType.FLOAT32:
         return value.value
     return value
 

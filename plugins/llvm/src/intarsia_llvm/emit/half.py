@@ -6,7 +6,7 @@ from __future__ import annotations
 from intarsia_runtime.dtype import DType
 
 from .spelling import float_text, overload, splat, vector_type
-from .writer import Writer
+from .writer import FunctionWriter
 
 
 def _flags(lanes: int) -> str:
@@ -17,7 +17,7 @@ def _number(constant: int, lanes: int) -> str:
     return splat(str(constant), "i32", lanes)
 
 
-def narrow_to_half(w: Writer, value: str, lanes: int) -> str:
+def narrow_to_half(w: FunctionWriter, value: str, lanes: int) -> str:
     """Round ``float`` to float16 bits (``i16``), to nearest even; NaN stays NaN."""
     full, short = (vector_type(t, lanes) for t in ("float", "i16"))
     if not w.declarations.half:
@@ -27,7 +27,7 @@ def narrow_to_half(w: Writer, value: str, lanes: int) -> str:
     return w.emit(f"bitcast {half} {narrow} to {short}")
 
 
-def _narrow_by_bits(w: Writer, value: str, lanes: int) -> str:
+def _narrow_by_bits(w: FunctionWriter, value: str, lanes: int) -> str:
     full, wide, short = (vector_type(t, lanes) for t in ("float", "i32", "i16"))
     flags = _flags(lanes)
     bits = w.emit(f"bitcast {full} {value} to {wide}")
@@ -54,7 +54,7 @@ def _narrow_by_bits(w: Writer, value: str, lanes: int) -> str:
     return w.emit(f"trunc {wide} {signed} to {short}")
 
 
-def widen_half(w: Writer, value: str, lanes: int) -> str:
+def widen_half(w: FunctionWriter, value: str, lanes: int) -> str:
     """Return float16 bits (``i16``) as ``float``."""
     full, wide, short = (vector_type(t, lanes) for t in ("float", "i32", "i16"))
     if w.declarations.half:
@@ -78,7 +78,7 @@ def widen_half(w: Writer, value: str, lanes: int) -> str:
     return w.emit(f"bitcast {wide} {result} to {full}")
 
 
-def narrow_to_bfloat(w: Writer, value: str, lanes: int) -> str:
+def narrow_to_bfloat(w: FunctionWriter, value: str, lanes: int) -> str:
     """Round ``float`` to bfloat16 bits (``i16``), to nearest even; NaN stays NaN."""
     full, wide, short = (vector_type(t, lanes) for t in ("float", "i32", "i16"))
     if w.declarations.bfloat:
@@ -97,7 +97,7 @@ def narrow_to_bfloat(w: Writer, value: str, lanes: int) -> str:
     return w.emit(f"trunc {wide} {chosen} to {short}")
 
 
-def widen_bfloat(w: Writer, value: str, lanes: int) -> str:
+def widen_bfloat(w: FunctionWriter, value: str, lanes: int) -> str:
     """Return bfloat16 bits (``i16``) as ``float``."""
     full, wide, short = (vector_type(t, lanes) for t in ("float", "i32", "i16"))
     bits = w.emit(f"zext {short} {value} to {wide}")
@@ -105,7 +105,7 @@ def widen_bfloat(w: Writer, value: str, lanes: int) -> str:
     return w.emit(f"bitcast {wide} {shifted} to {full}")
 
 
-def narrow_to_odd(w: Writer, value: str, lanes: int) -> str:
+def narrow_to_odd(w: FunctionWriter, value: str, lanes: int) -> str:
     """Narrow ``double`` to the neighbouring ``float`` with an odd last bit, unless one is equal.
 
     Rounding that once more to a shorter type gives what rounding once would have given.

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from msgspec import Struct, field
 
-from intarsia_ir.tir.buffer import Scope
+from intarsia_ir.tir.buffer import MemoryScope
 from intarsia_ir.tir.expr import IntImm
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import (
@@ -19,7 +19,7 @@ from intarsia_ir.tir.stmt import (
     Barrier,
     For,
     ForKind,
-    If,
+    IfStmt,
     Invoke,
     LetStmt,
     Seq,
@@ -35,7 +35,7 @@ from .parallel_cost import is_parallel_profitable, is_wakeup_profitable
 from .slots import all_slots, held_slot, slots_of
 from .spelling import memory_type
 from .unique_names import free_names
-from .writer import Declarations, Writer
+from .writer import Declarations, FunctionWriter
 
 _ALIGNMENT = 64
 _BARE_ALIGNMENT = 8  # of the stack, which would have to be aligned further at run time
@@ -70,7 +70,7 @@ class _Kernel(Struct):
     bodies: int = 0
 
     def function(self, function: PrimFunc) -> None:
-        e = Expressions(Writer(self.declarations), scheduled=self.scheduled)
+        e = Expressions(FunctionWriter(self.declarations), scheduled=self.scheduled)
         parameters: list[str] = []
         for number, buffer in enumerate(function.params):
             e.buffers[buffer] = f"%p{number}"
@@ -86,7 +86,7 @@ class _Kernel(Struct):
         self,
         name: str,
         parameters: list[str],
-        w: Writer,
+        w: FunctionWriter,
         attributes: str,
         linkage: str = "internal",
     ) -> None:
@@ -114,7 +114,7 @@ class _Kernel(Struct):
             case Seq():
                 for part in stmt.body:
                     self.stmt(e, part, parallel=parallel)
-            case If():
+            case IfStmt():
                 self._if(e, stmt, parallel=parallel)
             case Allocate():
                 buffer = stmt.buffer
@@ -138,7 +138,7 @@ class _Kernel(Struct):
             case _:
                 assert_never(stmt)
 
-    def _if(self, e: Expressions, stmt: If, *, parallel: bool) -> None:
+    def _if(self, e: Expressions, stmt: IfStmt, *, parallel: bool) -> None:
         w = e.w
         condition = e.value(stmt.condition)
         w.values.clear()
@@ -203,7 +203,7 @@ class _Kernel(Struct):
         buffers, variables = free_names(loop)
         self.bodies += 1
         name = f"{self.name}.body{self.bodies}"
-        inner = Expressions(Writer(self.declarations), scheduled=self.scheduled)
+        inner = Expressions(FunctionWriter(self.declarations), scheduled=self.scheduled)
         parameters: list[str] = []
         for number, buffer in enumerate(buffers):
             inner.buffers[buffer] = f"%p{number}"
@@ -238,7 +238,7 @@ class _Kernel(Struct):
 
     def _thunk(self, name: str, parameters: list[str], slots: int) -> None:
         """Write the function that unpacks the frame, and holds a slot where the body needs one."""
-        w = Writer(self.declarations)
+        w = FunctionWriter(self.declarations)
         args: list[str] = []
         for number, parameter in enumerate(parameters):
             kind = parameter.split(" ")[0]
@@ -260,7 +260,7 @@ def _only_sums(body: Stmt) -> bool:
         match stmt:
             case For(kind=kind) if kind is not ForKind.UNROLLED:
                 return False
-            case Store(buffer=buffer) if buffer.scope is not Scope.REGISTER:
+            case Store(buffer=buffer) if buffer.scope is not MemoryScope.REGISTER:
                 return False
             case _:
                 pass

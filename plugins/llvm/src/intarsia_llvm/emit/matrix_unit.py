@@ -9,7 +9,7 @@ from intarsia_runtime.errors import UnsupportedError
 
 from ..amx import CLEAR, CONFIGURE, MULTIPLY, MULTIPLY_BF16, PROCEDURES, RELEASE, WRITE, grid_of
 from .expressions import Expressions
-from .writer import Writer
+from .writer import FunctionWriter
 
 _DATA, _WEIGHTS = 4, 6  # the first registers of each; sums are before
 _ROW_BYTES = 64
@@ -60,7 +60,7 @@ def _sums(segment: int, block: int) -> int:
     return 2 * segment + block
 
 
-def _configure(w: Writer, rows: int, words: int) -> None:
+def _configure(w: FunctionWriter, rows: int, words: int) -> None:
     """Load a configuration: palette 1; for each register the bytes of a row, and the rows."""
     widths, heights = [_ROW_BYTES] * 8, [rows] * 8
     for register in range(_DATA, _WEIGHTS):
@@ -119,7 +119,7 @@ def _number(value: PrimExpr) -> int:
     return value.value
 
 
-def _do(w: Writer, name: str, *operands: tuple[str, object]) -> None:
+def _do(w: FunctionWriter, name: str, *operands: tuple[str, object]) -> None:
     """Write a call of one of LLVM's functions for AMX; numbers of registers are immediate."""
     kinds = ["i8 immarg" if kind == "i8" else kind for kind, _ in operands]
     function = w.declarations.use("void", f"llvm.x86.{name}", tuple(kinds))

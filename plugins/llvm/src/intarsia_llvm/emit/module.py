@@ -22,19 +22,19 @@ from intarsia_ir.tir.module import TensorModule
 from intarsia_ir.tir.passes.simplify import simplify
 from intarsia_ir.tir.passes.vectorize import vectorize
 from intarsia_loops.codegen.c_interface import Interface
-from intarsia_runtime.artifact.plan import PLAN_STAMP, plan_stamp
+from intarsia_runtime.artifact.plan import PLAN_STAMP, calls_open_regions, plan_stamp
 
 from ..intrinsics.expand import RULES, expand_intrinsics
-from ..machine import Machine
+from ..machine import CodegenMachine
 from ..optimize import SCHEDULED
 from ..target import is_x86
-from .checks import CHECK_TEXT, Statics
+from .checks import CHECK_TEXT, ModuleConstants
 from .entry import emit_main, emit_wrapper
 from .kernels import emit_kernel
 from .open_sizes import emit_plan_sizes
 from .program import emit_run, emit_weights
 from .scheduled import is_scheduled
-from .steps import RUN_STEPS_TEXT
+from .steps import RUN_OPEN_STEPS_TEXT, RUN_STEPS_TEXT
 from .threads import threads_text
 from .writer import Declarations
 
@@ -45,7 +45,9 @@ PART_TEXT = 64 << 10
 """Characters of kernels that LLVM compiles on their own: some 0.05 s of its time."""
 
 
-def emit_parts(module: TensorModule, model: Machine, threads: int, least: int) -> Iterator[str]:
+def emit_parts(
+    module: TensorModule, model: CodegenMachine, threads: int, least: int
+) -> Iterator[str]:
     """Yield LLVM IR of all kernels and exported functions, in modules that LLVM compiles alone.
 
     Which kernel is in which module depends on the kernels only. A linker joins the modules; what
@@ -90,7 +92,7 @@ class _Part(Struct):
         return len(self.texts[-1])
 
 
-def _kernel_parts(module: TensorModule, model: Machine, least: int) -> Iterator[_Part]:
+def _kernel_parts(module: TensorModule, model: CodegenMachine, least: int) -> Iterator[_Part]:
     """Write all kernels, a part at a time."""
     rules = {**RULES, **module.rules}
     part, size = _Part(_declarations(model)), 0
@@ -102,14 +104,15 @@ def _kernel_parts(module: TensorModule, model: Machine, least: int) -> Iterator[
     yield part
 
 
-def _exported(module: TensorModule, model: Machine, threads: int, kernels: _Part) -> str:
+def _exported(module: TensorModule, model: CodegenMachine, threads: int, kernels: _Part) -> str:
     """Return a module of the exported functions, and of kernels or their declarations."""
-    statics, declarations = Statics(), kernels.declarations
+    statics, declarations = ModuleConstants(), kernels.declarations
     texts = [emit_wrapper(function, statics, declarations) for function in module.functions]
     texts = [_quickly_compiled(text) for text in (*texts, emit_main(module, statics, declarations))]
     texts += [] if module.plan.open is None else [emit_plan_sizes(module.plan, declarations)]
     stamp = f"@{PLAN_STAMP} = constant i64 {plan_stamp(module.plan)}"
-    frame = (threads_text(threads, model.triple), CHECK_TEXT, RUN_STEPS_TEXT, stamp)
+    steps = (RUN_STEPS_TEXT, *((RUN_OPEN_STEPS_TEXT,) if calls_open_regions(module.plan) else ()))
+    frame = (threads_text(threads, model.triple), CHECK_TEXT, *steps, stamp)
     return _text(module.name, model, (*frame, *statics.lines, *kernels.texts, *texts), kernels)
 
 
@@ -123,13 +126,13 @@ def _quickly_compiled(text: str) -> str:
     return text.replace(_ATTRIBUTES, f" noinline optnone{_ATTRIBUTES}", 1)
 
 
-def emit_module(module: TensorModule, model: Machine, threads: int) -> str:
+def emit_module(module: TensorModule, model: CodegenMachine, threads: int) -> str:
     """Return LLVM IR of all kernels and exported functions in one module."""
     (text,) = emit_parts(module, model, threads, sys.maxsize)
     return text
 
 
-def emit_program(module: TensorModule, face: Interface, model: Machine) -> str:
+def emit_program(module: TensorModule, face: Interface, model: CodegenMachine) -> str:
     """Return LLVM IR text of all kernels and of the function that a program calls.
 
     Args:
@@ -156,7 +159,7 @@ def _declared(function: PrimFunc) -> str:
     return f"declare hidden void @{function.name}({', '.join(types)})"
 
 
-def _text(name: str, model: Machine, parts: Iterable[str], kernels: _Part) -> str:
+def _text(name: str, model: CodegenMachine, parts: Iterable[str], kernels: _Part) -> str:
     tuned = f' "tune-cpu"="{model.tune}"' if model.tune else ""
     bits = 32 * model.lanes
     return "\n".join(
@@ -173,7 +176,7 @@ def _text(name: str, model: Machine, parts: Iterable[str], kernels: _Part) -> st
     )
 
 
-def _declarations(model: Machine, *, serial: bool = False) -> Declarations:
+def _declarations(model: CodegenMachine, *, serial: bool = False) -> Declarations:
     x86 = is_x86(model.triple)
     fma = not model.bare and (not x86 or "+fma" in model.features.split(","))
     return Declarations(

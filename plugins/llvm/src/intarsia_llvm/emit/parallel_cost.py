@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from intarsia_ir.tir.buffer import Scope
+from intarsia_ir.tir.buffer import MemoryScope
 from intarsia_ir.tir.expr import IntImm, PrimExpr
-from intarsia_ir.tir.stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Stmt, Store
+from intarsia_ir.tir.stmt import Allocate, Barrier, For, IfStmt, Invoke, LetStmt, Seq, Stmt, Store
 
 from ..amx import MULTIPLY, grid_of
 
@@ -51,10 +51,10 @@ def effort(stmt: Stmt) -> int:
         case For():
             return _rounds(stmt.extent) * effort(stmt.body)
         case Store():
-            return 1 if stmt.buffer.scope is Scope.REGISTER else _MEMORY
+            return 1 if stmt.buffer.scope is MemoryScope.REGISTER else _MEMORY
         case Seq():
             return sum(effort(part) for part in stmt.body)
-        case If():
+        case IfStmt():
             branches = [stmt.body] if stmt.orelse is None else [stmt.body, stmt.orelse]
             return max(effort(branch) for branch in branches)
         case LetStmt():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, PrimExpr, Ramp
-from intarsia_ir.tir.passes.affine import Sum
+from intarsia_ir.tir.passes.affine import AffineSum
 
 
 class Position(Struct, frozen=True, eq=False):
@@ -68,10 +68,10 @@ def _same(one: PrimExpr, other: PrimExpr) -> bool:
     return one is other or _sum(one) == _sum(other)
 
 
-def _sum(expr: PrimExpr) -> Sum:
-    total = Sum(0, {})
+def _sum(expr: PrimExpr) -> AffineSum:
+    total = AffineSum(0, {})
     for part, factor in _parts(expr, 1):
-        term = Sum(part.value, {}) if isinstance(part, IntImm) else Sum(0, {part: 1})
+        term = AffineSum(part.value, {}) if isinstance(part, IntImm) else AffineSum(0, {part: 1})
         total = total.plus(term, factor)
     return total
 

@@ -8,13 +8,15 @@ hold nothing but pointers, so an element's number is its place.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from intarsia_loops.codegen.c_interface import Interface, pack_weights
-from intarsia_runtime.artifact.plan import Argument, CopyStep, KernelStep, Place, RegionStep
+from intarsia_runtime.artifact.plan import Argument, ArgumentSource, RegionStep, SizesStep
 from intarsia_runtime.artifact.tensors import array_bytes
 
-from .writer import Declarations, Writer
+from .blocks import Blocks
+from .writer import Declarations, FunctionWriter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,39 +24,31 @@ if TYPE_CHECKING:
 
 def emit_run(face: Interface, declarations: Declarations) -> str:
     """Return ``<prefix>_run(inputs, outputs, [constants,] workspace)``, whose result is 0."""
-    w = Writer(declarations)
-    for step in face.plan.steps:
-        match step:
-            case KernelStep():
-                args = ", ".join(f"ptr {_pointer(w, face, arg)}" for arg in step.args)
-                w.do(f"call void @{step.function}({args})")
-            case CopyStep():
-                kinds = ("ptr", "ptr", "i64", "i1")
-                copy = w.declarations.use("void", "llvm.memcpy.p0.p0.i64", kinds)
-                ends = [_pointer(w, face, arg) for arg in (step.destination, step.source)]
-                size = f"i64 {step.source.bytes}, i1 false"
-                w.do(f"call void {copy}(ptr {ends[0]}, ptr {ends[1]}, {size})")
-            case RegionStep():
-                raise AssertionError("regions were refused before")
+    w = FunctionWriter(declarations)
+    Blocks(w, partial(_pointer, w, face), _refused, _refused).write(face.plan.steps)
     names = ["inputs", "outputs", *(["constants"] if face.asks_constants else []), "workspace"]
     head = f"define i32 @{face.prefix}_run({', '.join(f'ptr %{name}' for name in names)}) #0 {{"
     return "\n".join([head, "start:", *w.allocas, *w.lines, "  ret i32 0", "}", ""])
 
 
-def _pointer(w: Writer, face: Interface, arg: Argument) -> str:
+def _refused(step: RegionStep | SizesStep) -> None:
+    raise AssertionError(f"{step} was refused before")
+
+
+def _pointer(w: FunctionWriter, face: Interface, arg: Argument) -> str:
     """Return the address of an argument's data."""
     match arg.place:
-        case Place.INPUT:
+        case ArgumentSource.INPUT:
             return _member(w, "%inputs", arg.index)
-        case Place.OUTPUT:
+        case ArgumentSource.OUTPUT:
             return _member(w, "%outputs", arg.index)
-        case Place.CONSTANT:
+        case ArgumentSource.CONSTANT:
             return f"@weight.{arg.index}" if face.linked else _member(w, "%constants", arg.index)
-        case Place.WORKSPACE:
+        case ArgumentSource.WORKSPACE:
             return w.emit(f"getelementptr i8, ptr %workspace, i64 {arg.index}")
 
 
-def _member(w: Writer, struct: str, number: int) -> str:
+def _member(w: FunctionWriter, struct: str, number: int) -> str:
     slot = w.emit(f"getelementptr ptr, ptr {struct}, i64 {number}")
     return w.emit(f"load ptr, ptr {slot}")
 
@@ -77,7 +71,7 @@ def emit_weights(face: Interface, constants: Mapping[str, np.ndarray]) -> str:
 
 
 def _mapping(face: Interface, starts: list[int]) -> str:
-    w = Writer(Declarations())
+    w = FunctionWriter(Declarations())
     for number, start in enumerate(starts):
         slot = w.emit(f"getelementptr ptr, ptr %constants, i64 {number}")
         data = w.emit(f"getelementptr i8, ptr %parameters, i64 {start}")

@@ -13,12 +13,12 @@ import math
 
 import numpy as np
 
-from intarsia_ir.tir.expr import Binary, BinaryOp, Broadcast, Cast, PrimExpr
+from intarsia_ir.tir.expr import Binary, BinaryOp, Broadcast, CastExpr, PrimExpr
 from intarsia_runtime.dtype import DType
 
 from .rounded import as_rounded, number_of
 from .spelling import float_text, overload, register_type, splat
-from .writer import Writer
+from .writer import FunctionWriter
 
 _LARGE = 2.0**60
 
@@ -36,7 +36,7 @@ def constant_divisor(expr: Binary) -> float | None:
     return divisor if _bound(expr.a) <= _LARGE else None
 
 
-def emit_quotient(w: Writer, value: str, divisor: float, lanes: int) -> str:
+def emit_quotient(w: FunctionWriter, value: str, divisor: float, lanes: int) -> str:
     """Write ``value / divisor``, rounded correctly."""
     kind, scalar = register_type(DType.FLOAT32, lanes), register_type(DType.FLOAT32)
     exact = np.float32(divisor)
@@ -56,7 +56,7 @@ def _bound(expr: PrimExpr) -> float:
     match expr:
         case Broadcast():
             return _bound(expr.value)
-        case Cast(value=value) if value.dtype.is_integer or as_rounded(expr) is not None:
+        case CastExpr(value=value) if value.dtype.is_integer or as_rounded(expr) is not None:
             return 2.0**value.dtype.bits if value.dtype.is_integer else 2.0**32
         case Binary(op=BinaryOp.ADD | BinaryOp.SUB):
             return _bound(expr.a) + _bound(expr.b)

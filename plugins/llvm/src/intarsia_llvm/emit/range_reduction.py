@@ -13,7 +13,7 @@ from __future__ import annotations
 from intarsia_runtime.dtype import DType
 
 from .spelling import float_text, overload, splat, vector_type
-from .writer import Writer
+from .writer import FunctionWriter
 
 FAR = 2.0**20
 """Magnitude from which on angles are reduced here: below, multiples of pi/2 are exact in parts."""
@@ -48,7 +48,7 @@ _RESULT = "{ double, i64 }"
 _RARELY = '!prof !{!"branch_weights", i32 1, i32 4000}'
 
 
-def emit_far_angle(w: Writer, angle: str, lanes: int, *, quarter_turns: bool) -> str:
+def emit_far_angle(w: FunctionWriter, angle: str, lanes: int, *, quarter_turns: bool) -> str:
     """Write the rest of an angle within pi/4 of 0, or how many quarter turns were taken off.
 
     Of an angle that is not far the rest is the angle itself, and the number is 0. Both are computed
@@ -67,7 +67,7 @@ def emit_far_angle(w: Writer, angle: str, lanes: int, *, quarter_turns: bool) ->
     return w.shared[keys[quarter_turns]]
 
 
-def _both(w: Writer, angle: str, lanes: int) -> tuple[str, str]:
+def _both(w: FunctionWriter, angle: str, lanes: int) -> tuple[str, str]:
     """Write the rest and the number; lanes are looked at only if one of them is far."""
     kind, flags = vector_type("double", lanes), vector_type("i1", lanes)
     fabs = w.declarations.use(kind, f"llvm.fabs.{overload(DType.FLOAT64, lanes)}", (kind,))
@@ -101,7 +101,9 @@ def _both(w: Writer, angle: str, lanes: int) -> tuple[str, str]:
     )
 
 
-def _with_lane(w: Writer, vector: str, element: str, scalar: str, lane: int, lanes: int) -> str:
+def _with_lane(
+    w: FunctionWriter, vector: str, element: str, scalar: str, lane: int, lanes: int
+) -> str:
     if lanes == 1:
         return element
     kind = vector_type(scalar, lanes)

@@ -12,12 +12,12 @@ from intarsia_runtime.dtype import DType
 
 from .signs import copy_sign
 from .spelling import float_text, splat, vector_type
-from .writer import Writer
+from .writer import FunctionWriter
 
 _LARGEST = 2.0**29
 
 
-def emit_remainder(w: Writer, a: str, b: str, scalar: str, lanes: int) -> str:
+def emit_remainder(w: FunctionWriter, a: str, b: str, scalar: str, lanes: int) -> str:
     """Write ``a - b * trunc(a / b)``, exact and with the sign of ``a``.
 
     Args:
@@ -40,7 +40,7 @@ def emit_remainder(w: Writer, a: str, b: str, scalar: str, lanes: int) -> str:
     return w.emit(f"phi {kind} [ {fast}, %{before} ], [ {called}, %{slow} ]")
 
 
-def _short(w: Writer, a: str, b: str, lanes: int) -> tuple[str, str]:
+def _short(w: FunctionWriter, a: str, b: str, lanes: int) -> tuple[str, str]:
     """Return the remainder by float64, and whether it is right in all lanes."""
     kind, wide = vector_type("float", lanes), vector_type("double", lanes)
     flags, zero = vector_type("i1", lanes), splat(float_text(0.0, "double"), "double", lanes)
@@ -63,7 +63,7 @@ def _short(w: Writer, a: str, b: str, lanes: int) -> tuple[str, str]:
     return w.emit(f"fptrunc {wide} {signed} to {kind}"), exact
 
 
-def _call(w: Writer, name: str, lanes: int, *args: str) -> str:
+def _call(w: FunctionWriter, name: str, lanes: int, *args: str) -> str:
     wide = vector_type("double", lanes)
     suffix = "f64" if lanes == 1 else f"v{lanes}f64"
     function = w.declarations.use(wide, f"{name}.{suffix}", (wide,) * len(args))

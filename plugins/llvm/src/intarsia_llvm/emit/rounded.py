@@ -15,7 +15,7 @@ from intarsia_ir.tir.expr import (
     BinaryOp,
     Broadcast,
     CallIntrinsic,
-    Cast,
+    CastExpr,
     FloatImm,
     IntImm,
     PrimExpr,
@@ -24,7 +24,7 @@ from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_runtime.dtype import DType
 
 from .spelling import float_text, int_text, overload, register_type, splat, vector_type
-from .writer import Writer
+from .writer import FunctionWriter
 
 _FLOAT = DType.FLOAT32
 _MOST = 2**16  # far from what float32 has exactly
@@ -47,7 +47,7 @@ class Rounded(Struct, frozen=True):
     less: int = 0
 
 
-def as_rounded(cast: Cast) -> Rounded | None:
+def as_rounded(cast: CastExpr) -> Rounded | None:
     """Read a conversion as a rounded float, as an integer or as a float again; or ``None``."""
     value = cast.value
     if cast.dtype.is_integer and cast.dtype.bits <= 16:
@@ -60,13 +60,13 @@ def as_rounded(cast: Cast) -> Rounded | None:
         if number is None or abs(number) > _MOST:
             return None
         less, value = int(number), value.a
-    if not isinstance(value, Cast) or value.dtype is not DType.INT32:
+    if not isinstance(value, CastExpr) or value.dtype is not DType.INT32:
         return None
-    inner = _saturated(value.value) if isinstance(value.value, Cast) else None
+    inner = _saturated(value.value) if isinstance(value.value, CastExpr) else None
     return None if inner is None else Rounded(inner.x, inner.zero, inner.kind, less)
 
 
-def _saturated(cast: Cast) -> Rounded | None:
+def _saturated(cast: CastExpr) -> Rounded | None:
     value, zero = cast.value, 0.0
     if not cast.dtype.is_integer or cast.dtype.bits > 16 or value.dtype is not _FLOAT:
         return None
@@ -85,8 +85,8 @@ def number_of(expr: PrimExpr) -> float | None:
 
     Conversions that may change a number are not looked through.
     """
-    while isinstance(expr, Broadcast | Cast):
-        if isinstance(expr, Cast) and not expr.dtype.is_float:
+    while isinstance(expr, Broadcast | CastExpr):
+        if isinstance(expr, CastExpr) and not expr.dtype.is_float:
             source = expr.value.dtype
             if expr.dtype is not DType.INT32 or not source.is_integer or source.bits > 16:
                 return None
@@ -94,7 +94,7 @@ def number_of(expr: PrimExpr) -> float | None:
     return expr.value if isinstance(expr, IntImm | FloatImm) else None
 
 
-def emit_rounded_integer(w: Writer, value: str, found: Rounded, lanes: int) -> str:
+def emit_rounded_integer(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
     """Write the integer; ``value`` is that of ``found.x``, and 0 stands for NaN."""
     limited = _limited(w, value, found, lanes)
     old, wide = register_type(_FLOAT, lanes), register_type(DType.INT32, lanes)
@@ -110,7 +110,7 @@ def emit_rounded_integer(w: Writer, value: str, found: Rounded, lanes: int) -> s
     return w.emit(f"trunc {wide} {whole} to {register_type(found.kind, lanes)}")
 
 
-def emit_rounded_float(w: Writer, value: str, found: Rounded, lanes: int) -> str:
+def emit_rounded_float(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
     """Write the float; ``value`` is that of ``found.x``, and 0 stands for NaN."""
     rounded = _round(w, _limited(w, value, found, lanes), lanes)
     if found.zero == found.less:
@@ -119,7 +119,7 @@ def emit_rounded_float(w: Writer, value: str, found: Rounded, lanes: int) -> str
     return w.emit(f"fadd {kind} {rounded}, {_splat(found.zero - found.less, lanes)}")
 
 
-def _limited(w: Writer, value: str, found: Rounded, lanes: int) -> str:
+def _limited(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
     """Limit a float to what can be stored, less ``zero``; NaN becomes what is stored as 0."""
     kind, flags = register_type(_FLOAT, lanes), vector_type("i1", lanes)
     bits, signed = found.kind.bits, found.kind.is_signed
@@ -137,7 +137,7 @@ def _limited(w: Writer, value: str, found: Rounded, lanes: int) -> str:
     return value
 
 
-def _round(w: Writer, value: str, lanes: int) -> str:
+def _round(w: FunctionWriter, value: str, lanes: int) -> str:
     kind = register_type(_FLOAT, lanes)
     name = "llvm.rint" if w.declarations.bare else "llvm.roundeven"
     function = w.declarations.use(kind, f"{name}.{overload(_FLOAT, lanes)}", (kind,))

@@ -6,13 +6,13 @@ from __future__ import annotations
 from intarsia_runtime.dtype import DType
 
 from .spelling import register_type, splat, vector_type
-from .writer import Writer
+from .writer import FunctionWriter
 
 _REGISTER_BITS = 512
 _LEAST_BITS = 128
 
 
-def emit_scale(w: Writer, args: list[str], dtype: DType, lanes: int) -> str:
+def emit_scale(w: FunctionWriter, args: list[str], dtype: DType, lanes: int) -> str:
     """Write ``value * 2**n``, which may be infinite or subnormal.
 
     Args:
@@ -38,7 +38,7 @@ def emit_scale(w: Writer, args: list[str], dtype: DType, lanes: int) -> str:
     return value
 
 
-def _instructions(w: Writer, args: tuple[str, str], dtype: DType, lanes: int) -> str:
+def _instructions(w: FunctionWriter, args: tuple[str, str], dtype: DType, lanes: int) -> str:
     """Write an instruction for each register that the lanes fill, or fill in part."""
     scalar = register_type(dtype)
     size = _LEAST_BITS // dtype.bits
@@ -59,7 +59,7 @@ def _instructions(w: Writer, args: tuple[str, str], dtype: DType, lanes: int) ->
     return _chosen(w, result, scalar, size * count, range(lanes))
 
 
-def _register(w: Writer, args: tuple[str, str], scalar: str, size: int) -> str:
+def _register(w: FunctionWriter, args: tuple[str, str], scalar: str, size: int) -> str:
     """Write one instruction, on every lane of a register, rounding as always."""
     kind, mask = vector_type(scalar, size), f"i{max(8, size)}"
     bits = size * (32 if scalar == "float" else 64)
@@ -71,19 +71,19 @@ def _register(w: Writer, args: tuple[str, str], scalar: str, size: int) -> str:
     return w.emit(f"call {kind} {function}({operands})")
 
 
-def _widened(w: Writer, value: str, scalar: str, lanes: int, size: int) -> str:
+def _widened(w: FunctionWriter, value: str, scalar: str, lanes: int, size: int) -> str:
     if lanes == 1:
         return w.emit(f"insertelement {vector_type(scalar, size)} poison, {scalar} {value}, i64 0")
     return _chosen(w, value, scalar, lanes, [lane if lane < lanes else 0 for lane in range(size)])
 
 
-def _part(w: Writer, value: str, scalar: str, place: tuple[int, int], lanes: int) -> str:
+def _part(w: FunctionWriter, value: str, scalar: str, place: tuple[int, int], lanes: int) -> str:
     first, size = place
     return _chosen(w, value, scalar, lanes, range(first, first + size))
 
 
 def _joined(
-    w: Writer, result: str, part: str, scalar: str, place: tuple[int, int], lanes: int
+    w: FunctionWriter, result: str, part: str, scalar: str, place: tuple[int, int], lanes: int
 ) -> str:
     """Write ``part`` over the lanes of ``result`` from its first on."""
     first, size = place
@@ -97,7 +97,9 @@ def _joined(
     return w.emit(f"shufflevector {kind} {result}, {kind} {part}, <{lanes} x i32> <{mask}>")
 
 
-def _chosen(w: Writer, value: str, scalar: str, lanes: int, order: range | list[int]) -> str:
+def _chosen(
+    w: FunctionWriter, value: str, scalar: str, lanes: int, order: range | list[int]
+) -> str:
     """Write a vector of some lanes of another."""
     if list(order) == list(range(lanes)):
         return value

@@ -6,10 +6,10 @@ from __future__ import annotations
 from intarsia_runtime.dtype import DType
 
 from .spelling import overload, register_type
-from .writer import Writer
+from .writer import FunctionWriter
 
 
-def copy_sign(w: Writer, operands: tuple[str, str], dtype: DType, lanes: int) -> str:
+def copy_sign(w: FunctionWriter, operands: tuple[str, str], dtype: DType, lanes: int) -> str:
     """Write ``copysign`` of a size and a sign, which LLVM may not move across a conversion.
 
     Where the result becomes ``half``, LLVM narrows both operands instead, and looks through the

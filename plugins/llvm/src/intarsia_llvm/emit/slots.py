@@ -17,7 +17,7 @@ from intarsia_ir.tir.stmt import Stmt
 from intarsia_ir.tir.walk import expr_nodes, statements
 
 from ..functions import THREAD_SLOT
-from .writer import Writer
+from .writer import FunctionWriter
 
 
 def slots_of(body: Stmt) -> int:
@@ -37,7 +37,7 @@ def all_slots(count: int) -> str:
 
 
 @contextmanager
-def held_slot(w: Writer, free: str) -> Generator[str]:
+def held_slot(w: FunctionWriter, free: str) -> Generator[str]:
     """Hold a slot of the word at ``free``; yields its number."""
     look, take, run = w.fresh_label(), w.fresh_label(), w.fresh_label()
     w.do(f"br label %{look}")

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import Load, TirVar
-from intarsia_ir.tir.stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Store
+from intarsia_ir.tir.stmt import Allocate, Barrier, For, IfStmt, Invoke, LetStmt, Seq, Store
 from intarsia_ir.tir.walk import expr_nodes, statements
 
 
@@ -27,7 +27,7 @@ def free_names(loop: For) -> tuple[list[Buffer], list[TirVar]]:
                 own_buffers.add(stmt.buffer)
             case Store():
                 buffers.setdefault(stmt.buffer)
-            case Seq() | If() | Barrier() | Invoke():
+            case Seq() | IfStmt() | Barrier() | Invoke():
                 pass
             case _:
                 assert_never(stmt)

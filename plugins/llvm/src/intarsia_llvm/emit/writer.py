@@ -50,7 +50,7 @@ class Declarations(Struct):
         return f"@{name}"
 
 
-class Writer(Struct):
+class FunctionWriter(Struct):
     """Text of one function under construction.
 
     Attributes:

@@ -30,14 +30,14 @@ from intarsia_runtime.dtype import DType
 
 from ..amx import Amx
 from ..functions import DEINTERLEAVE, DOT, LOAD_WORD, MOST_SLOTS, PREFETCH, THREAD_SLOT
-from ..machine import Machine
+from ..machine import CodegenMachine
 from ..target import LlvmOptions, machine
 from .transpose import square, transpose_registers
 
 _SMALL_STRIP = 6 * 1024  # a few rows of a picture: such machines have 64 KiB or little more
 
 
-def cpu_tiling(machine: Machine, dtype: DType = DType.FLOAT32) -> CpuTiling:
+def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTiling:
     """Return the tile that fills the registers but for the weights and one broadcast.
 
     A microcontroller's 32 floating-point registers hold 2 x 8 sums, 8 weights and what is

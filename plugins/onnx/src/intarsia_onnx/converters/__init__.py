@@ -9,6 +9,7 @@ from types import MappingProxyType
 from ..context import Converter
 from . import (
     attention,
+    classical,
     contributed,
     contributed_attention,
     contributed_blocks,
@@ -18,6 +19,7 @@ from . import (
     contributed_norm,
     control,
     convolution,
+    counted,
     creation,
     deformable,
     elementwise,
@@ -42,6 +44,7 @@ from . import (
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
         **attention.CONVERTERS,
+        **classical.CONVERTERS,
         **contributed.CONVERTERS,
         **contributed_attention.CONVERTERS,
         **contributed_blocks.CONVERTERS,
@@ -51,6 +54,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **contributed_norm.CONVERTERS,
         **control.CONVERTERS,
         **convolution.CONVERTERS,
+        **counted.CONVERTERS,
         **creation.CONVERTERS,
         **deformable.CONVERTERS,
         **elementwise.CONVERTERS,

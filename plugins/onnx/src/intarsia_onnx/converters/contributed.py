@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised operators of the domain ``com.microsoft``, which ONNX Runtime's quantiser writes.
+"""Quantized operators of the domain ``com.microsoft``, which ONNX Runtime's quantizer writes.
 
 Each is its float operator between dequantization and quantization; the pass ``fuse-quantize`` finds
 the operators on integers that they are.

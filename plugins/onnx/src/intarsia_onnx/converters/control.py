@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control flow: If; Loop and Scan of a known number of turns, written out turn by turn."""
+"""Control flow: If; Loop and Scan that are written out, one iteration after the other."""
 
 from __future__ import annotations
 
@@ -8,16 +8,39 @@ from types import MappingProxyType
 
 import numpy as np
 
-from intarsia_ir.graph.expr import Expr, If, get_item, make_tuple
-from intarsia_ir.graph.guards import collected_guards
+from intarsia_ir.graph.expr import (
+    Call,
+    Constant,
+    Expr,
+    If,
+    Var,
+    get_item,
+    make_tuple,
+    tensor_type,
+)
+from intarsia_ir.graph.guards import guards_apart, is_collecting
+from intarsia_ir.graph.op import OpKind
+from intarsia_ir.graph.types import Size, TensorType, Type
+from intarsia_ir.graph.walk import children
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
 
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
-from ..context import NodeContext
+from ..context import Diverging, NodeContext
+from ..flow import Branch, Flow
+from .iterations import iterated_loop, iterated_scan
 
 MAX_WRITTEN = 2048
-"""Most nodes that the turns of a loop may become."""
+"""Most nodes that the iterations of a loop may become, if it cannot stay a loop."""
+
+FEW_WRITTEN = 256
+"""Most nodes that the iterations of a loop may become, if it can: fused, they are no slower."""
+
+MOST_CHEAP = 8
+"""Most calls in both branches that are computed without a choice."""
+
+SMALL = 4096
+"""Most elements of a tensor in such branches."""
 
 
 def if_(node: NodeContext) -> tuple[Expr, ...]:
@@ -25,20 +48,32 @@ def if_(node: NodeContext) -> tuple[Expr, ...]:
     if dtype_of(node.input(0)) is not DType.BOOL:
         raise node.model_error(f"the condition must be bool, got {node.type_of(0)}")
     known = node.constant_value(0)
+    if known is None:  # sizes may decide it, though some are open
+        known = node.folder.sizes(node.input(0))
     if known is not None:
         if known.size != 1:
             raise node.model_error(f"the condition must be one bool, got shape {known.shape}")
         return node.branch("then_branch" if known.reshape(()) else "else_branch")
-    guards = len(collected_guards())
-    then_values, else_values = _branch(node, "then_branch"), _branch(node, "else_branch")
-    if len(collected_guards()) > guards:
+    then, orelse = _branch(node, "then_branch"), _branch(node, "else_branch")
+    then_values, else_values = then.results, orelse.results
+    has_guards = bool(then.guards or orelse.guards)
+    if has_guards and node.flow is None:
         raise node.unsupported("a branch asks of sizes what the other does not", STATIC_HINT)
     if len(then_values) != len(else_values):
         raise node.model_error(f"branches give {len(then_values)} and {len(else_values)} results")
-    for a, b in zip(then_values, else_values, strict=True):
-        if a.type != b.type:
-            raise node.unsupported(f"branches give {a.type} and {b.type}, chosen at run time")
     condition = node.reshape(node.input(0), ())
+    differ = [(a, b) for a, b in zip(then_values, else_values, strict=True) if a.type != b.type]
+    if differ:
+        a, b = differ[0]
+        text = f"branches give {a.type} and {b.type}, chosen at run time"
+        if node.flow is None or (_are_sized_alike(differ) and not is_collecting()):
+            raise node.unsupported(text, STATIC_HINT if node.flow is not None else "")
+        if not _are_sized_alike(differ):
+            raise Diverging(text, condition, (then, orelse))
+    results = (*then_values, *else_values)
+    is_chosen = bool(has_guards or differ)
+    if node.flow is not None and (is_chosen or not _is_cheap(node.flow, results)):
+        return node.flow.choose(node, condition, (then, orelse))
     if len(then_values) == 1:
         value = then_values[0]
         return (If(condition, value, else_values[0], value.type, node.span),)
@@ -47,35 +82,87 @@ def if_(node: NodeContext) -> tuple[Expr, ...]:
     return tuple(get_item(chosen, index, span=node.span) for index in range(len(then_values)))
 
 
-def _branch(node: NodeContext, name: str) -> tuple[Expr, ...]:
+def _are_sized_alike(pairs: Sequence[tuple[Expr, Expr]]) -> bool:
+    """Whether values differ in sizes alone."""
+    types = [(tensor_type(a), tensor_type(b)) for a, b in pairs]
+    return all(a.rank == b.rank and a.dtype is b.dtype for a, b in types)
+
+
+def _is_cheap(flow: Flow, results: Sequence[Expr]) -> bool:
+    """Whether to compute both branches costs less than to choose one: few small calls."""
+    outside = flow.values()
+    todo, calls = list(results), 0
+    seen: set[Expr] = set()
+    while todo:
+        expr = todo.pop()
+        if expr in seen or expr in outside or isinstance(expr, Constant | Var):
+            continue
+        seen.add(expr)
+        calls += 1
+        light = isinstance(expr, Call) and expr.op.kind in (OpKind.ELEMWISE, OpKind.INJECTIVE)
+        if calls > MOST_CHEAP or not light or not _is_small(expr.type):
+            return False
+        todo += children(expr)
+    return all(_is_small(result.type) for result in results)
+
+
+def _is_small(type_: Type) -> bool:
+    return isinstance(type_, TensorType) and type_.is_static and type_.elements <= SMALL
+
+
+def _branch(node: NodeContext, name: str) -> Branch:
     """Import a branch that may be taken; it may be one that these input shapes rule out."""
     try:
-        return node.branch(name)
+        with guards_apart() as found, node.folder.run_sizes.apart():
+            results = node.branch(name)
     except ModelError as error:
         raise node.unsupported(
             f"the condition is only known at run time, and {name} does not fit: "
             f"{error.where}: {error.message}",
             "give the input that decides the condition a constant value",
         ) from None
+    return Branch(results, found.guards)
 
 
 def loop(node: NodeContext) -> tuple[Expr, ...]:
-    """Convert Loop if it is known how often it turns and the body is small enough."""
-    turns = 1 << 63 if node.optional(0) is None else node.required_integer(0, "the number of turns")
+    """Convert Loop: a small one of known iterations is written out, another stays a loop."""
+    if node.flow is not None and not _is_written_out(node):
+        return iterated_loop(node, node.flow)
+    iterations = (
+        1 << 63
+        if node.optional(0) is None
+        else node.required_integer(0, "the number of iterations")
+    )
     going = node.optional(1) is None or bool(node.required_scalar(1, "the condition"))
     state = [node.input(index) for index in range(2, len(node.args))]
     rows: list[tuple[Expr, ...]] = []
-    while going and len(rows) < turns:
+    while going and len(rows) < iterations:
         _check_size(node, len(rows) + 1)
         given = [node.array(np.array(len(rows))), node.array(np.array(True)), *state]
         results = node.body("body", given)
         known = node.folder.value(results[0])
+        if known is None and node.flow is not None:
+            return iterated_loop(node, node.flow)
         if known is None:
             raise node.unsupported("Loop whose condition is not known at compile time", STATIC_HINT)
         going = bool(known.reshape(()))
         state = list(results[1 : 1 + len(state)])
         rows.append(results[1 + len(state) :])
     return (*state, *_stacked(node, len(node.node.outputs) - len(state), rows))
+
+
+def _is_written_out(node: NodeContext) -> bool:
+    """Whether a loop is small, and it is known the trip count."""
+    trip, condition = node.constant_value(0), node.constant_value(1)
+    if trip is None or trip.size != 1 or (node.optional(1) is not None and condition is None):
+        return False
+    return _is_few(node, int(trip.reshape(())))
+
+
+def _is_few(node: NodeContext, iterations: Size) -> bool:
+    """Whether it is known that the iterations become few nodes."""
+    nodes = max(1, len(node.graph("body").nodes))
+    return isinstance(iterations, int) and iterations * nodes <= FEW_WRITTEN
 
 
 def scan(node: NodeContext) -> tuple[Expr, ...]:
@@ -96,12 +183,14 @@ def scan(node: NodeContext) -> tuple[Expr, ...]:
     sizes = {node.static_shape(first + n)[axis] for n, axis in enumerate(axes)}
     if len(sizes) != 1:
         raise node.model_error(f"the operands have {sorted(sizes)} slices")
-    (turns,) = sizes
-    _check_size(node, turns)
+    (iterations,) = sizes
+    if node.flow is not None and not _is_few(node, iterations):
+        return iterated_scan(node, node.flow)
+    _check_size(node, iterations)
     rows: list[tuple[Expr, ...]] = []
-    for turn in range(turns):
+    for iteration in range(iterations):
         given = [
-            node.item(x, axis, turns - 1 - turn if backwards else turn)
+            node.item(x, axis, iterations - 1 - iteration if backwards else iteration)
             for x, axis, backwards in zip(inputs, axes, back, strict=True)
         ]
         results = node.body("body", [*state, *given])
@@ -113,7 +202,7 @@ def scan(node: NodeContext) -> tuple[Expr, ...]:
 def _scan_outputs(
     node: NodeContext, count: int, rows: Sequence[tuple[Expr, ...]]
 ) -> Iterator[Expr]:
-    """Stack what the turns gave, in the direction and along the axis that the node says."""
+    """Stack what the iterations gave, in the direction and along the axis that the node says."""
     axes = node.integers("scan_output_axes", (0,) * count)
     back = node.integers("scan_output_directions", (0,) * count)
     for number, stacked in enumerate(_stacked(node, count, rows, back)):
@@ -126,9 +215,9 @@ def _scan_outputs(
 def _stacked(
     node: NodeContext, count: int, rows: Sequence[tuple[Expr, ...]], back: Sequence[int] = ()
 ) -> Iterator[Expr]:
-    """Join what each turn gave along a new first dimension, backwards where ``back`` is set."""
+    """Join what iterations gave along a new first dimension, backwards where ``back`` is set."""
     if count > 0 and not rows:
-        raise node.unsupported(f"{node.op_type} of no turns that collects values", STATIC_HINT)
+        raise node.unsupported(f"{node.op_type} of no iterations that collects values", STATIC_HINT)
     if rows and len(rows[0]) != count:
         raise node.model_error(f"the body gives {len(rows[0])} values to collect, not {count}")
     for number in range(count):
@@ -136,12 +225,13 @@ def _stacked(
         yield node.concat(parts[::-1] if back and back[number] else parts, 0)
 
 
-def _check_size(node: NodeContext, turns: int) -> None:
+def _check_size(node: NodeContext, iterations: int) -> None:
     """Refuse to write out more than a graph should hold; such a loop runs on the host."""
-    written = turns * max(1, len(node.graph("body").nodes))
+    written = iterations * max(1, len(node.graph("body").nodes))
     if written > MAX_WRITTEN:
         raise node.unsupported(
-            f"{node.op_type} of {turns} turns or more, {written} nodes in all", STATIC_HINT
+            f"{node.op_type} of {iterations} iterations or more, {written} nodes in all",
+            STATIC_HINT,
         )
 
 

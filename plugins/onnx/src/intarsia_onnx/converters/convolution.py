@@ -9,7 +9,7 @@ from intarsia_ir.graph.expr import Expr
 from intarsia_ir.ops import nn
 
 from ..context import NodeContext
-from .window import Padding, Window, read_window
+from .window import NodeWindow, Padding, read_window
 
 
 def conv(node: NodeContext) -> Expr:
@@ -59,7 +59,7 @@ def conv_transpose(node: NodeContext) -> Expr:
 
 
 def _transposed_padding(
-    node: NodeContext, window: Window, extra: tuple[int, ...]
+    node: NodeContext, window: NodeWindow, extra: tuple[int, ...]
 ) -> tuple[Padding, tuple[int, ...]]:
     auto = node.string("auto_pad", "NOTSET")
     same = auto in ("SAME_UPPER", "SAME_LOWER")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -74,12 +75,20 @@ def size_of(node: NodeContext) -> Expr:
     return node.reshape(node.call(generate.Sizes, attrs=attrs), ())
 
 
-def range_(node: NodeContext) -> Expr:
-    """Convert Range of known limits."""
+def known_range(node: NodeContext, values: Sequence[np.ndarray | None]) -> Expr | None:
+    """Convert Range of known limits, or of sizes; ``None`` if the model computes a limit.
+
+    Args:
+        node: The node.
+        values: Of start, limit and step, as far as they are known.
+    """
     opened = _open_range(node)
     if opened is not None:
         return opened
-    start, limit, delta = (node.required_value(index, "a limit") for index in range(3))
+    known = [value for value in values if value is not None]
+    if len(known) < 3:
+        return None
+    start, limit, delta = known
     if not start.size == limit.size == delta.size == 1:
         raise node.model_error("the limits must be one number each")
     start, limit, delta = start.reshape(()), limit.reshape(()), delta.reshape(())
@@ -91,8 +100,8 @@ def range_(node: NodeContext) -> Expr:
     count = max(math.ceil(span), 0)
     if count > STORED * 256:
         raise node.unsupported(f"a range of {count} elements")
-    values = start + np.arange(count).astype(start.dtype) * delta
-    return node.array(np.asarray(values, start.dtype))
+    elements = start + np.arange(count).astype(start.dtype) * delta
+    return node.array(np.asarray(elements, start.dtype))
 
 
 def _open_range(node: NodeContext) -> Expr | None:
@@ -143,7 +152,6 @@ CONVERTERS = MappingProxyType(
         "Constant": constant,
         "ConstantOfShape": constant_of_shape,
         "EyeLike": eye_like,
-        "Range": range_,
         "Shape": shape_of,
         "Size": size_of,
     }

@@ -16,7 +16,7 @@ from intarsia_runtime.dtype import DType
 
 from ..builder import dtype_of
 from ..context import NodeContext
-from .window import Window, read_window
+from .window import NodeWindow, read_window
 
 MOST_TAPS = 64
 """Taps of a window whose places are looked for one after the other."""
@@ -103,7 +103,7 @@ def max_pool_places(node: NodeContext, pooled: Expr) -> Expr:
     return found
 
 
-def _grown(node: NodeContext, x: Expr, window: Window, counts: tuple[int, ...]) -> Expr:
+def _grown(node: NodeContext, x: Expr, window: NodeWindow, counts: tuple[int, ...]) -> Expr:
     """Pad so that each tap of each window is inside."""
     widths = [(0, 0), (0, 0)]
     sizes = tensor_type(x).static_shape[2:]

@@ -94,21 +94,8 @@ def cumulative(node: NodeContext) -> Expr:
     return node.call(op, node.input(0), attrs=attrs)
 
 
-def compress(node: NodeContext) -> Expr:
-    """Convert Compress with a known condition: a gather of the chosen elements."""
-    x = node.input(0)
-    if node.has("axis"):
-        axis = node.axis("axis", rank_of(x))
-    else:
-        axis = 0
-        x = node.reshape(x, (node.type_of(0).elements,))
-    chosen = np.flatnonzero(node.required_value(1, "the condition"))
-    return node.call(indexing.Take, x, node.array(chosen), attrs=indexing.Take.Attrs(axis=axis))
-
-
 CONVERTERS = MappingProxyType(
     {
-        "Compress": compress,
         "CumProd": cumulative,
         "CumSum": cumulative,
         "Gather": gather,

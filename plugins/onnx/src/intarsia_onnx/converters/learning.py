@@ -36,7 +36,7 @@ def _plus(node: NodeContext, a: Expr, b: Expr) -> Expr:
     return node.call(binary.Add, a, b)
 
 
-def _regularised(node: NodeContext, x: Expr, gradient: Expr) -> Expr:
+def _regularized(node: NodeContext, x: Expr, gradient: Expr) -> Expr:
     return _plus(node, _times(node, x, node.number("norm_coefficient", 0.0)), gradient)
 
 
@@ -55,14 +55,14 @@ def adagrad(node: NodeContext) -> tuple[Expr, ...]:
     step = node.call(binary.Divide, rate, _plus(node, one, decay))
     rows: list[tuple[Expr, ...]] = []
     for x, gradient, squares in _groups(node, 3):
-        g = _regularised(node, x, gradient)
+        g = _regularized(node, x, gradient)
         total = _plus(node, squares, _times(node, g, g))
         rows.append((_moved(node, x, step, g, node.call(unary.Sqrt, total)), total))
     return _columns(rows)
 
 
 def adam(node: NodeContext) -> tuple[Expr, ...]:
-    """Convert Adam (Kingma and Ba, 2015), with regularisation before and after it."""
+    """Convert Adam (Kingma and Ba, 2015), with regularization before and after it."""
     alpha, beta = node.number("alpha", 0.9), node.number("beta", 0.999)
     kind = DType.FLOAT64
     turns = node.cast(node.input(1), kind)
@@ -78,7 +78,7 @@ def adam(node: NodeContext) -> tuple[Expr, ...]:
     rate = node.call(compare.Where, node.call(compare.Greater, turns, zero), corrected, rate)
     rows: list[tuple[Expr, ...]] = []
     for x, gradient, mean, square in _groups(node, 4):
-        g = _regularised(node, x, gradient)
+        g = _regularized(node, x, gradient)
         new_mean = _plus(node, _times(node, mean, alpha), _times(node, g, 1 - alpha))
         new_square = _plus(
             node, _times(node, square, beta), _times(node, _times(node, g, g), 1 - beta)
@@ -103,10 +103,10 @@ def momentum(node: NodeContext) -> tuple[Expr, ...]:
     )
     rows: list[tuple[Expr, ...]] = []
     for x, gradient, speed in _groups(node, 3):
-        g = _regularised(node, x, gradient)
+        g = _regularized(node, x, gradient)
         new_speed = _plus(node, _times(node, speed, alpha), _times(node, g, beta))
-        ahead = _plus(node, g, _times(node, new_speed, alpha))
-        direction = ahead if mode == "nesterov" else new_speed
+        lookahead = _plus(node, g, _times(node, new_speed, alpha))
+        direction = lookahead if mode == "nesterov" else new_speed
         new = node.call(binary.Subtract, x, _times(node, direction, rate))
         rows.append((new, new_speed))
     return _columns(rows)

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from types import MappingProxyType
 
 from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.guards import is_collecting, require_equal
 from intarsia_ir.ops import binary, nn, reduce, slicing
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import numbers
+from intarsia_runtime.size import product as sizes_product
 
-from ..builder import Builder, dtype_of, rank_of, sizes_of
+from ..builder import STATIC_HINT, Builder, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 
 
@@ -41,6 +44,8 @@ def product(node: NodeContext, a: Expr, b: Expr) -> Expr:
 
 
 def _static(node: NodeContext, x: Expr) -> tuple[int, ...]:
+    if is_collecting():
+        return extents(sizes_of(x))
     sizes = tuple(size for size in sizes_of(x) if isinstance(size, int))
     if len(sizes) != rank_of(x):
         raise node.unsupported(f"the shape {x.type} is not known at compile time")
@@ -132,10 +137,13 @@ def _contract(node: NodeContext, values: Sequence[Expr], terms: Sequence[str], r
     """Bring two operands to ``[batch, rows, sum]`` and ``[batch, sum, columns]`` and multiply."""
     a_term, a = _summed(node, values[0], terms[0], right + terms[1])
     b_term, b = _summed(node, values[1], terms[1], right + terms[0])
-    sizes = dict(zip(a_term, _static(node, a), strict=True))
-    for letter, size in zip(b_term, _static(node, b), strict=True):
-        if sizes.setdefault(letter, size) != size:
-            raise node.model_error(f"index '{letter}' is {sizes[letter]} and {size} at once")
+    sizes = dict(zip(a_term, sizes_of(a), strict=True))
+    for letter, size in zip(b_term, sizes_of(b), strict=True):
+        other = sizes.setdefault(letter, size)
+        if not require_equal(other, size, f"{node.span}: index '{letter}' must have one size"):
+            text = f"index '{letter}' is {other} and {size} at once"
+            known = len(numbers((other, size))) == 2
+            raise node.model_error(text) if known else node.unsupported(text, STATIC_HINT)
     shared = [x for x in a_term if x in b_term]
     batch = [x for x in shared if x in right]
     inner = [x for x in shared if x not in right]
@@ -146,7 +154,7 @@ def _contract(node: NodeContext, values: Sequence[Expr], terms: Sequence[str], r
         x: Expr, term: str, order: Sequence[str], middle: Sequence[str], last: Sequence[str]
     ) -> Expr:
         moved = node.transpose(x, [term.index(letter) for letter in (*order, *middle, *last)])
-        lengths = [math.prod(sizes[letter] for letter in part) for part in (middle, last)]
+        lengths = [sizes_product(sizes[letter] for letter in part) for part in (middle, last)]
         return node.reshape(moved, [*(sizes[letter] for letter in order), *lengths])
 
     result = node.call(

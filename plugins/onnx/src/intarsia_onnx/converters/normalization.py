@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalisations and softmax."""
+"""Normalizations and softmax."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def batch_normalization(node: NodeContext) -> Expr | tuple[Expr, ...]:
 
 
 def _batch_statistics(node: NodeContext) -> tuple[Expr, ...]:
-    """Normalise by mean and variance of the batch itself, and move the running ones."""
+    """Normalize by mean and variance of the batch itself, and move the running ones."""
     x, rank = node.input(0), rank_of(node.input(0))
     kind = DType.FLOAT64 if dtype_of(x) is DType.FLOAT64 else DType.FLOAT32
     wide, axes = node.cast(x, kind), (0, *range(2, rank))

@@ -14,7 +14,7 @@ from ..builder import dtype_of, rank_of
 from ..context import NodeContext
 from .folding import max_pool_places
 from .wide import in_float32
-from .window import Padding, Window, read_window
+from .window import NodeWindow, Padding, read_window
 
 
 def max_pool(node: NodeContext) -> tuple[Expr, ...]:
@@ -73,7 +73,7 @@ def lp_pool(node: NodeContext) -> Expr:
     return _root(node, node.call(binary.Multiply, average, count))
 
 
-def _ceil_padding(node: NodeContext, window: Window) -> Padding:
+def _ceil_padding(node: NodeContext, window: NodeWindow) -> Padding:
     """Return a padding with room for the windows that begin inside and end behind it."""
     sizes = node.static_shape(0)[2:]
     windows = Windows(window.kernel, window.strides, window.padding, window.dilation, True)

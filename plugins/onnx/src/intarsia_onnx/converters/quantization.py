@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantisation: both ONNX forms become the same operators.
+"""Quantization: both ONNX forms become the same operators.
 
 QuantizeLinear and DequantizeLinear around float operators (QDQ) are imported as they stand; the
 pass ``fuse-quantize`` finds the operators between them. QLinear operators are those already.
@@ -220,7 +220,7 @@ def dynamically_quantized(
 
 
 def matmul_integer(node: NodeContext) -> Expr:
-    """Convert MatMulInteger: the accumulator of a quantised product."""
+    """Convert MatMulInteger: the accumulator of a quantized product."""
     a, b = node.input(0), node.input(1)
     zeros = [node.optional(2), node.optional(3)]
     plain = all(zero is None or tensor_type(zero).elements == 1 for zero in zeros[:1])
@@ -245,7 +245,7 @@ def _shifted(node: NodeContext, index: int, axis: int) -> Expr:
 
 
 def conv_integer(node: NodeContext) -> Expr:
-    """Convert ConvInteger: the accumulator of a quantised convolution."""
+    """Convert ConvInteger: the accumulator of a quantized convolution."""
     shape = node.static_shape(1)
     if len(shape) != rank_of(node.input(0)) or len(shape) < 3:
         raise node.model_error(f"weight {node.type_of(1)} for data {node.type_of(0)}")

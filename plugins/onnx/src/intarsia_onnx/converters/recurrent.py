@@ -12,7 +12,9 @@ from msgspec import Struct, field
 
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.op import Op
+from intarsia_ir.graph.types import Shape
 from intarsia_ir.ops import activation, binary, compare, nn, unary
+from intarsia_ir.ops.type_rules import same_size, shape_text
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
@@ -171,7 +173,7 @@ def _checked(node: NodeContext, batch_first: bool) -> tuple[int, int, int]:
     steps, batch = (second, first) if batch_first else (first, second)
     if not isinstance(steps, Dim) and not 1 <= steps <= MAX_STEPS:
         raise node.unsupported(f"{steps} steps; 1 to {MAX_STEPS} can be unrolled")
-    if node.optional(4) is not None and node.static_shape(4) != (batch,):
+    if node.optional(4) is not None and not _may_be(node.static_shape(4), (batch,)):
         raise node.model_error(f"the lengths {node.type_of(4)} are not one for each of {batch}")
     if node.optional(7) is not None:
         peepholes = node.constant_value(7)
@@ -222,12 +224,17 @@ def _check_weights(node: NodeContext, directions: int, hidden: int) -> None:
         3: (directions, 2 * rows),
     }
     for index, shape in expected.items():
-        if node.optional(index) is not None and node.static_shape(index) != shape:
+        if node.optional(index) is not None and not _may_be(node.static_shape(index), shape):
             raise node.model_error(
-                f"input {index} must have shape {shape}, got {node.type_of(index)}"
+                f"input {index} must have shape {shape_text(shape)}, got {node.type_of(index)}"
             )
     if node.integer("hidden_size", hidden) != hidden:
         raise node.model_error(f"hidden_size={node.integer('hidden_size')}, weights have {hidden}")
+
+
+def _may_be(shape: Shape, wanted: Shape) -> bool:
+    """Whether two shapes are equal, or may be where sizes are open."""
+    return len(shape) == len(wanted) and all(map(same_size, shape, wanted))
 
 
 def _functions(node: NodeContext, index: int, directions: int) -> tuple[type[Op], ...]:
@@ -331,9 +338,10 @@ def _initial(node: NodeContext, index: int, direction: int, batch: int, hidden: 
     value = node.input(index)
     directions = node.static_shape(1)[0]
     each = (batch, directions) if node.integer("layout", 0) else (directions, batch)
-    if node.static_shape(index) != (*each, hidden):
+    if not _may_be(node.static_shape(index), (*each, hidden)):
+        wanted = shape_text((*each, hidden))
         raise node.model_error(
-            f"the initial state must have shape {(*each, hidden)}, got {node.type_of(index)}"
+            f"the initial state must have shape {wanted}, got {node.type_of(index)}"
         )
     if node.integer("layout", 0):
         value = node.transpose(value, (1, 0, 2))

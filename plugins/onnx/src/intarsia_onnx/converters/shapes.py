@@ -8,22 +8,25 @@ from types import MappingProxyType
 
 import numpy as np
 
-from intarsia_ir.graph.expr import Expr, get_item
-from intarsia_ir.graph.guards import require_equal
+from intarsia_ir.graph.expr import Expr, get_item, tensor_type
+from intarsia_ir.graph.guards import guards_apart, is_collecting, require_equal
 from intarsia_ir.graph.types import Dim, Size
-from intarsia_ir.ops import binary, compare, generate, shape, slicing
+from intarsia_ir.ops import binary, compare, generate, reduce, shape, slicing
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
-from intarsia_runtime.size import maximum, minimum, numbers, product
+from intarsia_runtime.size import SizeOp, maximum, minimum, numbers, product
 
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
-from ..context import NodeContext
+from ..context import Diverging, NodeContext
+from ..flow import Branch
+from ..run_sizes import Hole, Partial
+from .computed import computed_pad, computed_slice, is_known
 
 
 def reshape(node: NodeContext) -> Expr:
     """Convert Reshape; 0 keeps a size (unless ``allowzero``), one -1 takes what is left."""
-    wanted = node.required_sizes(1, "the new shape")
+    wanted = _computed_shape(node, node.partial_sizes(1, "the new shape"))
     sizes = sizes_of(node.input(0))
     misfit = node.model_error(f"the elements of shape {_text(sizes)} do not fit shape {wanted}")
     new: list[Size] = list(wanted)
@@ -43,6 +46,32 @@ def reshape(node: NodeContext) -> Expr:
     if not require_equal(*elements, f"{node.span}: a reshape keeps the number of elements"):
         raise node.unsupported(f"shape {_text(sizes)} is only known at run time", STATIC_HINT)
     return node.reshape(node.input(0), new)
+
+
+def _computed_shape(node: NodeContext, wanted: Sequence[Partial]) -> tuple[Size, ...]:
+    """Return a new shape of which the model may compute sizes: also 0 and -1 have a meaning."""
+    holes = [number for number, size in enumerate(wanted) if isinstance(size, Hole)]
+    if not holes:
+        return tuple(size for size in wanted if not isinstance(size, Hole))
+    sizes = sizes_of(node.input(0))
+    given = node.cast(node.input(1), DType.INT64)
+    zero, one, open_size = (node.scalar(value, DType.INT64) for value in (0, 1, -1))
+    if not node.integer("allowzero", 0):
+        own = node.size_tensor(*(*sizes, *[1] * len(wanted))[: len(wanted)])
+        is_kept = node.call(compare.Equal, given, zero)
+        given = node.call(compare.Where, is_kept, own, given)
+    if -1 not in wanted:
+        is_open = node.call(compare.Equal, given, open_size)
+        others = node.call(compare.Where, is_open, one, given)
+        attrs = reduce.Prod.Attrs(axes=(0,), keepdims=True)
+        taken = node.call(reduce.Prod, others, attrs=attrs)
+        taken = node.call(binary.Maximum, taken, one)
+        left = node.call(binary.Divide, node.size_tensor(product(sizes)), taken)
+        given = node.call(compare.Where, is_open, left, given)
+    return tuple(
+        node.size_of(given, number) if isinstance(size, Hole) else size
+        for number, size in enumerate(wanted)
+    )
 
 
 def _text(sizes: Sequence[Size]) -> str:
@@ -79,19 +108,40 @@ def squeeze(node: NodeContext) -> Expr:
     sizes = sizes_of(node.input(0))
     given = _axes(node)
     if given is None:
-        for size in sizes:
-            if isinstance(size, Dim) and not require_equal(
-                minimum(size, 2), 2, f"{node.span}: without axes, an open size of 1 is kept"
-            ):
-                raise node.unsupported(
-                    f"shape {_text(sizes)} is only known at run time", STATIC_HINT
-                )
-        return node.reshape(node.input(0), [size for size in sizes if size != 1])
+        return _squeezed(node, sizes)
     axes = node.normal_axes(given, len(sizes))
     why = f"{node.span}: a dimension that is left out must have size 1"
     if any(not require_equal(sizes[axis], 1, why) for axis in axes):
-        raise node.model_error(f"axes {axes} of shape {_text(sizes)} are not all of size 1")
+        text = f"axes {axes} of shape {_text(sizes)} are not all of size 1"
+        wrong = any(size != 1 for size in numbers(sizes[axis] for axis in axes))
+        raise node.model_error(text) if wrong else node.unsupported(text, STATIC_HINT)
     return node.reshape(node.input(0), [s for axis, s in enumerate(sizes) if axis not in axes])
+
+
+def _squeezed(node: NodeContext, sizes: Sequence[Size]) -> Expr:
+    """Leave out all dimensions of size 1; the first open size is one or is none."""
+    kept = [size for size in sizes if size != 1]
+    why = f"{node.span}: without axes, an open size of 1 is left out"
+    is_open = [isinstance(size, Dim) for size in kept]
+    first = is_open.index(True) if any(is_open) and node.flow is not None else None
+    for place, size in enumerate(kept):
+        if isinstance(size, Dim) and place != first and not require_equal(minimum(size, 2), 2, why):
+            raise node.unsupported(f"shape {_text(sizes)} is only known at run time", STATIC_HINT)
+    whole = node.reshape(node.input(0), kept)
+    if first is None:
+        return whole
+    size = kept[first]
+    with guards_apart() as one:
+        require_equal(size, 1, why)
+        less = node.reshape(whole, [*kept[:first], *kept[first + 1 :]])
+    with guards_apart() as more:
+        require_equal(minimum(size, 2), 2, why)
+    is_one = node.call(compare.Equal, node.size_tensor(size), node.array(np.array([1])))
+    raise Diverging(
+        f"the rank of what Squeeze leaves of {_text(sizes)} is only known at run time",
+        node.reshape(is_one, ()),
+        (Branch((less,), one.guards), Branch((whole,), more.guards)),
+    )
 
 
 def unsqueeze(node: NodeContext) -> Expr:
@@ -128,6 +178,8 @@ def split(node: NodeContext) -> tuple[Expr, ...]:
     rank = rank_of(x)
     axis = node.axis("axis", rank, 0)
     length = sizes_of(x)[axis]
+    if is_collecting() and (isinstance(length, Dim) or not node.is_fixed(1)):
+        return _open_split(node, axis)
     if isinstance(length, Dim):
         raise node.unsupported(f"a split of the open size {length}", STATIC_HINT)
     if node.has("split"):
@@ -151,17 +203,45 @@ def split(node: NodeContext) -> tuple[Expr, ...]:
     return tuple(get_item(whole, index, span=node.span) for index in range(len(sections)))
 
 
+def _open_split(node: NodeContext, axis: int) -> tuple[Expr, ...]:
+    """Convert a Split of an open size, or into parts of open sizes: a slice for each part."""
+    x, parts = node.input(0), len(node.node.outputs)
+    sizes = list(sizes_of(x))
+    length = sizes[axis]
+    if node.has("split"):
+        sections: Sequence[Size] = node.integers("split")
+    elif node.optional(1) is not None:
+        sections = node.required_sizes(1, "the sizes of the parts")
+    else:
+        part = (length + (parts - 1)) // parts
+        sections = [part] * (parts - 1) + [length - part * (parts - 1)]
+    if len(sections) != parts:
+        raise node.model_error(f"{len(sections)} parts for {parts} outputs")
+    total: Size = 0
+    made: list[Expr] = []
+    for section in sections:
+        begins, ends = [0] * len(sizes), list(sizes)
+        begins[axis], ends[axis] = extents((total,))[0], total + section
+        total = total + section
+        made.append(strided_slice(node, x, begins, extents(ends), (1,) * len(sizes)))
+    if not require_equal(total, length, f"{node.span}: parts add up to the whole"):
+        raise node.model_error(f"parts {sections} do not add up to {length}")
+    return tuple(made)
+
+
 def slice_(node: NodeContext) -> Expr:
     """Convert Slice; a negative step is a flip followed by a positive step."""
     sizes = sizes_of(node.input(0))
     rank = len(sizes)
+    if node.opset >= 10 and is_collecting() and not is_known(node, 3, 4):
+        return computed_slice(node)
     if node.opset < 10:
         starts, ends = node.integers("starts"), node.integers("ends")
         axes = node.integers("axes", tuple(range(len(starts))))
         steps = (1,) * len(starts)
     else:
-        starts = node.required_sizes(1, "the starts")
-        ends = node.required_sizes(2, "the ends")
+        starts = node.partial_sizes(1, "the starts")
+        ends = node.partial_sizes(2, "the ends")
         given = node.optional(3)
         axes = tuple(range(len(starts))) if given is None else node.required_ints(3, "the axes")
         steps = (
@@ -176,9 +256,14 @@ def slice_(node: NodeContext) -> Expr:
     flipped: list[int] = []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         size = sizes[axis]
+        if step < 1 and any(not isinstance(value, int) for value in (size, start, end)):
+            return computed_slice(node)
+        if isinstance(start, Hole) or isinstance(end, Hole):
+            limits = (_limit_tensor(node, start), _limit_tensor(node, end))
+            begins[axis], stops[axis] = _computed_limits(node, size, *limits)
+            strides[axis] = step
+            continue
         if any(isinstance(value, Dim) for value in (size, start, end)):
-            if step < 1:
-                raise node.unsupported(f"a step of {step} along an open size", STATIC_HINT)
             begins[axis], stops[axis] = _open_limits(size, start, end)
             strides[axis] = step
             continue
@@ -192,6 +277,38 @@ def slice_(node: NodeContext) -> Expr:
     if flipped:
         x = node.call(shape.Flip, x, attrs=shape.Flip.Attrs(axes=tuple(sorted(flipped))))
     return strided_slice(node, x, extents(begins), extents(stops), strides)
+
+
+def _limit_tensor(node: NodeContext, limit: Partial) -> Expr:
+    """Return where a slice begins or ends as a vector of one element."""
+    if not isinstance(limit, Hole):
+        return node.size_tensor(limit)
+    flat = node.reshape(node.cast(limit.expr, DType.INT64), (tensor_type(limit.expr).elements,))
+    return node.slice(flat, 0, limit.index, limit.index + 1)
+
+
+def _computed_limits(node: NodeContext, size: Size, start: Expr, end: Expr) -> tuple[Size, Size]:
+    """Return where a slice begins and ends whose limits the model computes."""
+    zero, whole = node.scalar(0, DType.INT64), node.size_tensor(size)
+
+    def within(place: Expr) -> Expr:
+        is_counted = node.call(compare.Less, place, zero)
+        place = node.call(compare.Where, is_counted, node.call(binary.Add, place, whole), place)
+        return node.call(binary.Minimum, node.call(binary.Maximum, place, zero), whole)
+
+    first = within(start)
+    length = node.call(binary.Subtract, node.call(binary.Maximum, within(end), first), first)
+    begin = _known_or_size(node, first)
+    return begin, begin + _known_or_size(node, length)
+
+
+def _known_or_size(node: NodeContext, value: Expr) -> Size:
+    """Return the only element of an integer tensor as a size."""
+    known = node.folder.sizes(value)
+    if known is None:
+        return node.size_of(value)
+    found = known.reshape(-1)[0]
+    return found if isinstance(found, Dim) else int(found)
 
 
 def _open_limits(size: Size, start: Size, end: Size) -> tuple[Size, Size]:
@@ -218,10 +335,13 @@ def strided_slice(
 
 def expand(node: NodeContext) -> Expr:
     """Convert Expand: broadcast both ways."""
-    wanted = node.required_sizes(1, "the new shape")
     sizes = sizes_of(node.input(0))
+    wanted: Sequence[Size] = _wanted_sizes(node, sizes)
     if any(isinstance(size, Dim) for size in (*sizes, *wanted)):
-        return node.broadcast(node.input(0), extents(_broadcast(node, sizes, wanted)))
+        x = node.reshape(node.input(0), _ones(node, sizes, wanted))
+        wanted = _ones(node, wanted, sizes)
+        shape = extents(_broadcast(node, sizes_of(x), wanted))
+        return node.broadcast(node.behind(x, *wanted), shape)
     try:
         new = np.broadcast_shapes(numbers(sizes), numbers(wanted)) if len(wanted) <= 32 else None
     except ValueError:
@@ -229,6 +349,37 @@ def expand(node: NodeContext) -> Expr:
     if new is None or any(isinstance(size, int) and size < 0 for size in wanted):
         raise node.model_error(f"shape {sizes} does not broadcast with {wanted}")
     return node.broadcast(node.input(0), new)
+
+
+def _ones(node: NodeContext, sizes: Sequence[Size], others: Sequence[Size]) -> list[Size]:
+    """Require sizes that are at most 1, as that of ``x[:1]``, to be 1, unless others have them."""
+    why, made = f"{node.span}: a size that is broadcast must be 1", list[Size]()
+    for size in sizes:
+        match size:
+            case Dim(terms=((((SizeOp(op="min", a=1) | SizeOp(op="min", b=1)),), 1),)):
+                made.append(1 if size not in others and require_equal(size, 1, why) else size)
+            case _:
+                made.append(size)
+    return made
+
+
+def _wanted_sizes(node: NodeContext, sizes: Sequence[Size]) -> tuple[Size, ...]:
+    """Return the sizes to expand to; one that the model computes may be 1, which changes none."""
+    wanted = node.partial_sizes(1, "the new shape")
+    rank = max(len(sizes), len(wanted))
+    own = (*[1] * (rank - len(sizes)), *sizes)[rank - len(wanted) :]
+    found: list[Size] = []
+    for size, asked in zip(own, wanted, strict=True):
+        if not isinstance(asked, Hole):
+            found.append(asked)
+        elif size == 1:
+            found.append(node.size_of(asked.expr, asked.index))
+        else:
+            value, one = _limit_tensor(node, asked), node.scalar(1, DType.INT64)
+            is_one = node.call(compare.Equal, value, one)
+            value = node.call(compare.Where, is_one, node.size_tensor(size), value)
+            found.append(node.size_of(value))
+    return tuple(found)
 
 
 def _broadcast(node: NodeContext, a: Sequence[Size], b: Sequence[Size]) -> list[Size]:
@@ -252,8 +403,8 @@ def _broadcast(node: NodeContext, a: Sequence[Size], b: Sequence[Size]) -> list[
 def tile(node: NodeContext) -> Expr:
     """Convert Tile: each repeated dimension becomes two, is broadcast, and is joined again."""
     sizes = node.static_shape(0)
-    repeats = node.required_ints(1, "the repeats")
-    if len(repeats) != len(sizes) or any(count < 0 for count in repeats):
+    repeats = extents(node.required_sizes(1, "the repeats"))
+    if len(repeats) != len(sizes) or any(count < 0 for count in numbers(repeats)):
         raise node.model_error(f"repeats {repeats} for shape {sizes}")
     split_sizes: list[int] = []
     grown: list[int] = []
@@ -269,10 +420,11 @@ def pad(node: NodeContext) -> Expr:
     x = node.input(0)
     sizes = sizes_of(x)
     mode = node.string("mode", "constant")
-    if mode == "wrap":
-        raise node.unsupported("Pad with mode='wrap'")
-    if mode not in ("constant", "reflect", "edge"):
+    if mode not in ("constant", "reflect", "edge", "wrap"):
         raise node.model_error(f"mode='{mode}' is not defined")
+    operands = (1, 3) if mode != "constant" else (1, 2, 3)
+    if node.opset >= 11 and is_collecting() and any(not node.is_fixed(n) for n in operands):
+        return computed_pad(node)
     widths = _pad_widths(node, len(sizes))
     value: float = 0.0
     if node.opset < 11:

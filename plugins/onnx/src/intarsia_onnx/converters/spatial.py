@@ -11,7 +11,9 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.ops import compare, regions, resample, sampling, unary
+from intarsia_ir.graph.guards import is_collecting
+from intarsia_ir.ops import compare, resample, sampling, unary
+from intarsia_ir.ops import image_regions as regions
 from intarsia_ir.ops import resize as resizing
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
@@ -20,6 +22,7 @@ from intarsia_runtime.size import Dim
 from ..builder import STATIC_HINT, dtype_of
 from ..context import NodeContext
 from ..resizing import is_crop, needs_matrices, resizings
+from .open_resize import OpenResize, is_open_resize, open_axes
 
 _SIMPLE = 64  # largest denominator of a scale of an open size
 _MODES = ("nearest", "linear", "cubic")
@@ -37,6 +40,9 @@ _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 def upsample(node: NodeContext) -> Expr:
     """Convert Upsample and the Resize of opset 10, which sample at ``floor(x / scale)``."""
     sizes = node.static_shape(0)
+    if not node.has("scales") and not node.is_fixed(1) and is_collecting():
+        axes = tuple(range(len(sizes)))
+        return _open_resized(node.as_standard("Resize", (*node.args[:1], None, node.args[1])), axes)
     scales = node.numbers("scales") if node.has("scales") else _scales(node, 1)
     return _resized(node, _scaled(node, sizes, scales), scales, "asymmetric", "floor")
 
@@ -52,14 +58,16 @@ def resize(node: NodeContext) -> Expr:
     if nearest not in _NEAREST:
         raise node.model_error(f"nearest_mode='{nearest}' is not defined")
     _mode(node)
-    if needs_matrices(node):
-        return _resized_by_matrices(node)
     sizes = node.static_shape(0)
     rank = len(sizes)
     axes = tuple(range(rank))
     if node.has("axes"):
         axes = tuple(node.normal_axis(axis, rank) for axis in node.integers("axes"))
         node.normal_axes(axes, rank)
+    if is_collecting() and is_open_resize(node) and not _repeats_elements(node, axes):
+        return _open_resized(node, axes, coordinates, nearest)
+    if needs_matrices(node):
+        return _resized_by_matrices(node)
     given = node.optional(3)
     if given is None:
         part = _scales(node, 2)
@@ -70,6 +78,36 @@ def resize(node: NodeContext) -> Expr:
     _check_count(node, wanted, axes)
     new, scales = _from_sizes(node, sizes, wanted, axes)
     return _resized(node, new, scales, coordinates, nearest)
+
+
+def _open_resized(
+    node: NodeContext,
+    axes: tuple[int, ...],
+    coordinates: str = "asymmetric",
+    nearest: str = "floor",
+) -> Expr:
+    """Convert a Resize whose sizes, scales or region only the run knows."""
+    crop = coordinates == "tf_crop_and_resize"
+    return OpenResize(node, _mode(node), coordinates, nearest).apply(
+        open_axes(node, axes, crop=crop)
+    )
+
+
+def _repeats_elements(node: NodeContext, axes: tuple[int, ...]) -> bool:
+    """Whether a *nearest* Resize of an open size repeats elements by known whole numbers."""
+    if node.optional(3) is not None or not node.is_fixed(2) or needs_matrices(node):
+        return False
+    part = _scales(node, 2)
+    whole = all(scale == int(scale) >= 1 for scale in part)
+    coordinates = node.string("coordinate_transformation_mode", "half_pixel")
+    nearest = node.string("nearest_mode", "round_prefer_floor")
+    return whole and len(part) == len(axes) and _repeats(_mode(node), coordinates, nearest)
+
+
+def _repeats(mode: str, coordinates: str, nearest: str) -> bool:
+    """Whether a Resize by whole numbers repeats elements."""
+    rounds = coordinates in ("half_pixel", "pytorch_half_pixel") and nearest.startswith("round")
+    return mode == "nearest" and (rounds or (coordinates, nearest) == _FLOORED)
 
 
 def _from_sizes(
@@ -136,8 +174,7 @@ def _repeated(
 ) -> Expr:
     """Repeat the elements of a tensor of open sizes, which is *nearest* by whole numbers."""
     whole = all(scale == int(scale) >= 1 for scale in scales)
-    rounds = coordinates in ("half_pixel", "pytorch_half_pixel") and nearest.startswith("round")
-    if mode != "nearest" or not whole or not (rounds or (coordinates, nearest) == _FLOORED):
+    if not whole or not _repeats(mode, coordinates, nearest):
         raise node.unsupported(f"a {mode} Resize of open sizes by {scales}", STATIC_HINT)
     x, sizes = node.input(0), node.static_shape(0)
     split: list[int] = []

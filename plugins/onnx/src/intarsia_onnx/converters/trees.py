@@ -7,14 +7,14 @@ the other tests swap where a row goes on. Each leaf has a row of values, one for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.ops import binary, indexing, reduce, softmax, trees, unary
+from intarsia_ir.ops import binary, compare, indexing, reduce, softmax, trees, unary
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_runtime.dtype import DType
 
@@ -65,17 +65,80 @@ def tree_ensemble(node: NodeContext) -> Expr:
     forest = _forest(node, modes, features, splits.astype(kind), sides, missing, leaves)
     forest.roots, forest.values = np.array(node.integers("tree_roots"), np.int64), values
     transform = _TRANSFORMS[node.integer("post_transform", 0)]
-    return _transformed(node, _scores(node, forest, aggregate), transform)
+    return transformed(node, _scores(node, forest, aggregate), transform)
 
 
 def tree_ensemble_regressor(node: NodeContext) -> Expr:
-    """Convert TreeEnsembleRegressor: nodes are named by their tree and a number in it."""
+    """Convert TreeEnsembleRegressor."""
+    aggregate = node.string("aggregate_function", "SUM")
+    forest, base = _named_forest(node, "target", node.integer("n_targets"), aggregate)
+    scores = _with_base(node, _scores(node, forest, aggregate), base)
+    return transformed(node, scores, node.string("post_transform", "NONE"))
+
+
+def tree_ensemble_classifier(node: NodeContext) -> tuple[Expr, Expr]:
+    """Convert TreeEnsembleClassifier: the label with the largest score, and all scores.
+
+    Of two classes a forest may score one only. Its weights then say what the score is: that of the
+    second class as a probability if none is negative, else its distance from the border.
+    """
+    labels, transform = label_array(node), node.string("post_transform", "NONE")
+    forest, base = _named_forest(node, "class", len(labels), "SUM")
+    scores = _scores(node, forest, "SUM")
+    if len(labels) != 2 or set(node.integers("class_ids")) != {0}:
+        candidates = scores = _with_base(node, scores, base)
+        if not len(base) and (forest.values < 0).any():
+            candidates = _of_reached(node, forest, scores)
+        return best_label(node, candidates, labels), transformed(node, scores, transform)
+    score = _with_base(node, node.slice(scores, 1, 0, 1), base[-1:])
+    is_probability = bool((forest.values >= 0).all())
+    border = node.scalar(0.5 if is_probability else 0.0, DType.FLOAT32)
+    above = node.item(node.call(compare.Greater, score, border), 1, 0)
+    label = node.call(compare.Where, above, node.array(labels[1]), node.array(labels[0]))
+    if is_probability and len(base) < 2:
+        other = node.call(binary.Subtract, node.scalar(1.0, DType.FLOAT32), score)
+        return label, node.concat([other, score], 1)
+    pair = node.concat([node.call(unary.Negative, score), score], 1)
+    if transform in ("LOGISTIC", "NONE") or len(base) == 2:
+        return label, transformed(node, pair, transform)
+    return label, pair
+
+
+def label_array(node: NodeContext) -> np.ndarray:
+    """Return the labels of classes, which are numbers."""
+    if node.has("classlabels_strings") and node.strings("classlabels_strings"):
+        raise node.unsupported(
+            f"{node.op_type} with labels that are text", "export it with numbers as labels"
+        )
+    return np.array(
+        node.integers(
+            "classlabels_int64s" if node.has("classlabels_int64s") else "classlabels_ints"
+        ),
+        np.int64,
+    )
+
+
+def best_label(node: NodeContext, scores: Expr, labels: np.ndarray) -> Expr:
+    """Return the label of the largest score in each row."""
+    attrs = reduce.Argmax.Attrs(axis=1, keepdims=False)
+    best = node.call(reduce.Argmax, scores, attrs=attrs)
+    return node.call(indexing.Take, node.array(labels), best, attrs=indexing.Take.Attrs(axis=0))
+
+
+def _named_forest(
+    node: NodeContext, what: str, targets: int, aggregate: str
+) -> tuple[_Forest, np.ndarray]:
+    """Return the trees of an older operator, which names nodes by their tree and a number in it.
+
+    ``what`` begins the names of the attributes of leaves. The other result is what is added to the
+    scores; empty if nothing is.
+    """
     if any(isinstance(value, UnsupportedAttribute) for value in node.node.attrs.values()):
-        raise node.unsupported("TreeEnsembleRegressor with attributes as sparse tensors")
+        raise node.unsupported(f"{node.op_type} with attributes as sparse tensors")
     doubles = node.has("nodes_values_as_tensor")
     kind = np.dtype(np.float64 if doubles else np.float32)
     if dtype_of(node.input(0)) is not (DType.FLOAT64 if doubles else DType.FLOAT32):
-        raise node.unsupported(f"TreeEnsembleRegressor of {dtype_of(node.input(0))}")
+        raise node.unsupported(f"{node.op_type} of {dtype_of(node.input(0))}")
     names = list(zip(node.integers("nodes_treeids"), node.integers("nodes_nodeids"), strict=True))
     place = {name: number for number, name in enumerate(names)}
     modes = [mode.removeprefix("BRANCH_") for mode in node.strings("nodes_modes")]
@@ -91,29 +154,50 @@ def tree_ensemble_regressor(node: NodeContext) -> Expr:
     tests = ["LEQ" if mode == "LEAF" else mode for mode in modes]
     features = node.integers("nodes_featureids")
     forest = _forest(node, tests, features, np.asarray(splits, kind), sides, missing, 0)
-    aggregate = node.string("aggregate_function", "SUM")
-    targets = node.integer("n_targets")
-    values = np.full((len(names), targets), _EMPTY.get(aggregate, 0.0), kind)
-    weights = node.tensor("target_weights_as_tensor") if doubles else node.numbers("target_weights")
-    owners = zip(node.integers("target_treeids"), node.integers("target_nodeids"), strict=True)
-    for name, target, weight in zip(owners, node.integers("target_ids"), weights, strict=True):
-        row = place.get(name)
-        if row is None or not 0 <= target < targets:
-            raise node.model_error(f"a weight is given for node {name}, target {target}")
-        old = values[row, target]
-        values[row, target] = old + weight if np.isfinite(old) else weight
+    forest.values = _weights(
+        node, what, place, np.full((len(names), targets), _EMPTY.get(aggregate, 0.0), kind)
+    )
     first: dict[int, int] = {}
     for number, (tree, _) in enumerate(names):
         first.setdefault(tree, number)
-    forest.roots, forest.values = np.array(list(first.values()), np.int64), values
+    forest.roots = np.array(list(first.values()), np.int64)
     base = node.numbers("base_values") if node.has("base_values") else ()
     if node.has("base_values_as_tensor"):
         base = tuple(node.tensor("base_values_as_tensor").tolist())
-    scores = _scores(node, forest, aggregate)
-    if base:
-        scores = node.call(binary.Add, scores, node.array(np.asarray(base, kind)))
-    scores = node.cast(scores, DType.FLOAT32)
-    return _transformed(node, scores, node.string("post_transform", "NONE"))
+    return forest, np.asarray(base, kind)
+
+
+def _weights(
+    node: NodeContext, what: str, place: Mapping[tuple[int, int], int], values: np.ndarray
+) -> np.ndarray:
+    """Add the weights of leaves to ``values``, which has a row for each node."""
+    name = f"{what}_weights_as_tensor"
+    weights = node.tensor(name) if node.has(name) else node.numbers(f"{what}_weights")
+    trees_, nodes = node.integers(f"{what}_treeids"), node.integers(f"{what}_nodeids")
+    owners = zip(trees_, nodes, strict=True)
+    for owner, target, weight in zip(owners, node.integers(f"{what}_ids"), weights, strict=True):
+        row = place.get(owner)
+        if row is None or not 0 <= target < values.shape[1]:
+            raise node.model_error(f"a weight is given for node {owner}, {what} {target}")
+        old = values[row, target]
+        values[row, target] = old + weight if np.isfinite(old) else weight
+    return values
+
+
+def _of_reached(node: NodeContext, forest: _Forest, scores: Expr) -> Expr:
+    """Return the scores; minus infinity for a class that no leaf had a weight of."""
+    weighted = forest.values != 0
+    counted = _Forest(forest.nodes, forest.splits, forest.roots, weighted.astype(np.float32))
+    counts = _scores(node, counted, "SUM")
+    is_reached = node.call(compare.Greater, counts, node.scalar(0.0, DType.FLOAT32))
+    return node.call(compare.Where, is_reached, scores, node.scalar(-np.inf, DType.FLOAT32))
+
+
+def _with_base(node: NodeContext, scores: Expr, base: np.ndarray) -> Expr:
+    """Add what all rows begin with; the result has single precision."""
+    if len(base):
+        scores = node.call(binary.Add, scores, node.array(base))
+    return node.cast(scores, DType.FLOAT32)
 
 
 def _forest(
@@ -192,7 +276,8 @@ def _scores(node: NodeContext, forest: _Forest, aggregate: str) -> Expr:
     return node.call(op, values, attrs=op.Attrs(axes=(1,), keepdims=False))
 
 
-def _transformed(node: NodeContext, scores: Expr, transform: str) -> Expr:
+def transformed(node: NodeContext, scores: Expr, transform: str) -> Expr:
+    """Return what ``post_transform`` makes of scores ``[N, targets]``."""
     match transform:
         case "NONE":
             return scores
@@ -207,6 +292,7 @@ def _transformed(node: NodeContext, scores: Expr, transform: str) -> Expr:
 CONVERTERS = MappingProxyType(
     {
         "ai.onnx.ml::TreeEnsemble": tree_ensemble,
+        "ai.onnx.ml::TreeEnsembleClassifier": tree_ensemble_classifier,
         "ai.onnx.ml::TreeEnsembleRegressor": tree_ensemble_regressor,
     }
 )

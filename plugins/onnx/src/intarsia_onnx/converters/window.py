@@ -14,7 +14,7 @@ Padding: TypeAlias = tuple[tuple[int, int], ...]
 MAX_WINDOW = 1 << 31
 
 
-class Window(Struct, frozen=True):
+class NodeWindow(Struct, frozen=True):
     """A checked window, one number (or pair) for each spatial dimension.
 
     Attributes:
@@ -37,7 +37,7 @@ class Window(Struct, frozen=True):
 
 def read_window(
     node: NodeContext, kernel: Sequence[int] | None, *, transposed: bool = False
-) -> Window:
+) -> NodeWindow:
     """Read and check the window attributes of a node whose first operand is ``[N, C, *spatial]``.
 
     Args:
@@ -61,7 +61,7 @@ def read_window(
             raise node.model_error(f"{name} {values} for {spatial} spatial dimensions")
         if any(not 1 <= value < MAX_WINDOW for value in values):
             raise node.model_error(f"{name} {values} must be positive")
-    window = Window(sizes, strides, dilation, ((0, 0),) * spatial)
+    window = NodeWindow(sizes, strides, dilation, ((0, 0),) * spatial)
     auto = node.string("auto_pad", "NOTSET")
     if auto == "VALID" or (auto != "NOTSET" and transposed):
         return window
@@ -71,7 +71,7 @@ def read_window(
         padding = _explicit(node, spatial)
     else:
         raise node.model_error(f"auto_pad='{auto}' is not defined")
-    return Window(sizes, strides, dilation, padding)
+    return NodeWindow(sizes, strides, dilation, padding)
 
 
 def _explicit(node: NodeContext, spatial: int) -> Padding:
@@ -83,7 +83,7 @@ def _explicit(node: NodeContext, spatial: int) -> Padding:
     return tuple(zip(pads[:spatial], pads[spatial:], strict=True))
 
 
-def _same(node: NodeContext, window: Window, *, lower: bool) -> Padding:
+def _same(node: NodeContext, window: NodeWindow, *, lower: bool) -> Padding:
     """Pad so that the output has the input's size over the stride, rounded up."""
     result: list[tuple[int, int]] = []
     sizes = node.static_shape(0)[2:]

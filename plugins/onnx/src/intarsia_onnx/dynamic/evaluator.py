@@ -25,7 +25,7 @@ from ..converters import CONVERTERS
 from ..fold import ConstantFolder
 from ..graph import Bodies, Graph, Node
 from ..importer import unwrapped
-from ..kernels import KERNELS, OWN_DOMAIN, Generators, KernelCall, Value
+from ..kernels import KERNELS, OWN_DOMAIN, Generators, NumpyCall, Value
 from ..kernels.strings import MOVES, Numbered
 from ..names import GRADIENT, converter_name, free_names
 from .program import PIECE
@@ -124,7 +124,7 @@ class Evaluator:
     ) -> tuple[Value, ...]:
         kernel = KERNELS.get((node.domain, node.op_type))
         if kernel is not None:
-            call = KernelCall(node, opset, partial(self.graph, scope, opset), self._generators)
+            call = NumpyCall(node, opset, partial(self.graph, scope, opset), self._generators)
             result = kernel(call, *operands)
             if result is not NotImplemented:
                 return result if isinstance(result, tuple) else (result,)
@@ -151,7 +151,7 @@ class Evaluator:
         recipe = self._recipes.find(node, operands)
         if recipe is not None:
             return tuple(recipe.run([None if x is None else _plain(x) for x in operands]))
-        again = self._recipes.worth(node, operands)
+        again = self._recipes.is_profitable(node, operands)
         recipe = self._written(node, operands, opset) if again else None
         if recipe is not None:
             return tuple(recipe.run([None if x is None else _plain(x) for x in operands]))

@@ -111,7 +111,7 @@ def as_graph(graph: Graph, program: Program) -> Graph:
     return replace(graph, initializers=program.constants, nodes=tuple(nodes))
 
 
-def is_worth(pieces: Mapping[str, IRModule]) -> bool:
+def is_profitable(pieces: Mapping[str, IRModule]) -> bool:
     """Whether the pieces of a body do enough for what calling them costs."""
     found = [list(calls(piece.main)) for piece in pieces.values()]
     if any(call.op.kind is OpKind.ANCHOR for row in found for call in row):

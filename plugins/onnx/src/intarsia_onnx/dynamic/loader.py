@@ -102,6 +102,11 @@ class _Loaded(HostedProgram):
             start = time.perf_counter()
             if isinstance(step, PieceStep):
                 results = self._pieces[step.name](operands)
+                if len(results) != len(step.outputs):
+                    raise ArtifactError(
+                        f"the program wants {len(step.outputs)} values of piece '{step.name}', "
+                        f"which gives {len(results)}"
+                    )
                 scope.update(zip(step.outputs, results, strict=True))
             else:
                 self._evaluator.run((step,), scope, program.opset)

@@ -25,11 +25,11 @@ from intarsia_runtime.errors import ModelError, TypeRuleError, UnsupportedError
 
 from ..builder import STATIC_HINT
 from ..graph import Graph, Model, Node, ValueInfo
-from ..importer import Scope, live_names
+from ..importer import ImportScope, live_names
 from ..kernels import OWN_DOMAIN
 from ..names import free_names, operand_names
 from .evaluator import runs_by_converter
-from .inner import BRANCHES, Body, as_graph, is_worth, plan_control
+from .inner import BRANCHES, Body, as_graph, is_profitable, plan_control
 from .pieces import plain_variables
 from .planner import Planner
 from .program import DynamicModel
@@ -78,7 +78,9 @@ class OpenPlanner(Planner):
         with collecting_guards() as self._guards:
             return super().plan()
 
-    def body(self, graph: Graph, formals: Sequence[TensorType | None], scope: Scope) -> Body | None:
+    def body(
+        self, graph: Graph, formals: Sequence[TensorType | None], scope: ImportScope
+    ) -> Body | None:
         """Plan a graph inside a node; ``None`` if it cannot be imported.
 
         Args:
@@ -128,24 +130,24 @@ class OpenPlanner(Planner):
             for info, type_ in zip(graph.outputs, types, strict=True)
         ]
         model = self._program(scope, prefix)
-        if not (is_worth(model.pieces) or self._nested):
+        if not (is_profitable(model.pieces) or self._nested):
             return Body(graph, {}, {}, types)
         return Body(as_graph(graph, model.program), model.pieces, model.reasons, types)
 
-    def _found(self, name: str, scope: Scope) -> Expr | None:
+    def _found(self, name: str, scope: ImportScope) -> Expr | None:
         """Return a plain value that compiled code can take; ``None`` for what only steps know."""
         if name in self._late or name in self._known or scope.stored_type(name) is not None:
             return None
         return scope.find(name)
 
-    def _import(self, scope: Scope) -> list[Expr | None]:
+    def _import(self, scope: ImportScope, start: int = 0) -> list[Expr | None]:
         """Import a graph; what follows a branch that decides a rank becomes a part of the branch.
 
         An exporter writes ``If`` around a ``Squeeze``, say. Its result has one rank or another, so
         that nothing could be compiled behind it; in each branch for itself all can be.
         """
-        if scope.graph is not self._model.graph:
-            return super()._import(scope)
+        if start or scope.graph is not self._model.graph:
+            return super()._import(scope, start)
         graph = scope.graph
         used = live_names(graph)
         for place, node in enumerate(graph.nodes):
@@ -163,7 +165,7 @@ class OpenPlanner(Planner):
                 scope.values[name] = value
         return [scope.find(info.name) for info in graph.outputs]
 
-    def _with_rest(self, node: Node, rest: Sequence[Node], scope: Scope) -> None:
+    def _with_rest(self, node: Node, rest: Sequence[Node], scope: ImportScope) -> None:
         """Put the other nodes of the graph into the branches of an ``If``, the last step."""
         self._tails += 1
         self._steps.pop()
@@ -182,7 +184,7 @@ class OpenPlanner(Planner):
         results = self._postponed(whole, scope, operand_names(whole))
         scope.values.update(zip(names, results, strict=True))
 
-    def _program(self, scope: Scope, prefix: str = "") -> DynamicModel:
+    def _program(self, scope: ImportScope, prefix: str = "") -> DynamicModel:
         model = super()._program(scope, prefix)
         for guard in self._guards:
             if guard not in self._placed:
@@ -191,7 +193,7 @@ class OpenPlanner(Planner):
                 )
         return model
 
-    def _module(self, piece: Function, scope: Scope) -> IRModule:
+    def _module(self, piece: Function, scope: ImportScope) -> IRModule:
         """Return a piece as a module that requires what must hold of the sizes it knows."""
         module = super()._module(piece, scope)
         known = {name for param in piece.params for _, name in plain_variables(param.type)}
@@ -202,7 +204,7 @@ class OpenPlanner(Planner):
     def _takes(self, type_: TensorType) -> bool:
         return True
 
-    def _tried(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
+    def _tried(self, node: Node, scope: ImportScope, used: set[str]) -> Sequence[Expr | None]:
         """Convert a node; that it cannot be for open sizes is a problem like others."""
         before = len(self._guards)
         try:
@@ -223,14 +225,14 @@ class OpenPlanner(Planner):
         self._problems.append(UnsupportedError(why, where=str(node.span), hint=STATIC_HINT))
         return [None] * len(node.outputs)
 
-    def _may_wait(self, node: Node, operands: Sequence[str], scope: Scope) -> bool:
+    def _may_wait(self, node: Node, operands: Sequence[str], scope: ImportScope) -> bool:
         if not runs_by_converter(node):
             return False
         found = (self._found(name, scope) for name in operands)
         types = (expr.type for expr in found if expr is not None)
         return any(isinstance(type_, TensorType) and not type_.is_static for type_ in types)
 
-    def _resolved(self, node: Node, scope: Scope) -> tuple[Node, Mapping[str, TensorType]]:
+    def _resolved(self, node: Node, scope: ImportScope) -> tuple[Node, Mapping[str, TensorType]]:
         """Return a step with the graphs inside it planned, and the types of its results."""
         known = {**self._inferred(), **self._given}
         if node.domain not in ("", OWN_DOMAIN) or node.span.name in self._hosted:

@@ -35,7 +35,7 @@ def plan_onnx(
     """Import a model of which a part may only be known at run time.
 
     Args:
-        model: Path, serialised bytes, or ``onnx.ModelProto`` (which is not changed).
+        model: Path, serialized bytes, or ``onnx.ModelProto`` (which is not changed).
         shapes: Shape of an input by its name. Inputs whose size stays unknown are values of the
             program, and what depends on them is no part of a compiled piece.
         constants: Value of an input by its name; such an input is no input of the result.

@@ -30,7 +30,7 @@ from ..builder import STATIC_HINT
 from ..context import NodeContext
 from ..converters import CONVERTERS
 from ..graph import Bodies, Graph, Model, Node, ValueInfo
-from ..importer import Importer, Scope, with_stored
+from ..importer import Importer, ImportScope, with_stored
 from ..kernels import KERNELS, OWN_DOMAIN
 from ..names import converter_name, operand_names
 from ..tensors import named_dtype
@@ -111,21 +111,21 @@ class Planner(Importer):
         """Whether compiled pieces take values of a type."""
         return type_.is_static
 
-    def _tried(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
+    def _tried(self, node: Node, scope: ImportScope, used: set[str]) -> Sequence[Expr | None]:
         """Convert a node; what cannot be is noted."""
         return super()._convert(node, scope, used)
 
-    def _may_wait(self, node: Node, operands: Sequence[str], scope: Scope) -> bool:
+    def _may_wait(self, node: Node, operands: Sequence[str], scope: ImportScope) -> bool:
         """Whether a node that cannot be compiled may be one that the run's values make possible."""
         return False
 
-    def _resolved(self, node: Node, scope: Scope) -> tuple[Node, Mapping[str, TensorType]]:
+    def _resolved(self, node: Node, scope: ImportScope) -> tuple[Node, Mapping[str, TensorType]]:
         """Return the step that a node becomes, and the types of its results that are known."""
         return node, self._inferred()
 
-    def _begun(self, graph: Graph) -> tuple[Scope, list[Var]]:
+    def _begun(self, graph: Graph) -> tuple[ImportScope, list[Var]]:
         """Return the values that are there before the first node, and the variables among them."""
-        scope = Scope(graph, None, self._model.opset)
+        scope = ImportScope(graph, None, self._model.opset)
         params: list[Var] = []
         for info in graph.inputs:
             if info.name in self._fixed:
@@ -152,7 +152,7 @@ class Planner(Importer):
             self._shown.setdefault(size, var)
         return var
 
-    def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
+    def _convert(self, node: Node, scope: ImportScope, used: set[str]) -> Sequence[Expr | None]:
         if scope.outer is not None or scope.graph is not self._model.graph:
             return super()._convert(node, scope, used)
         operands = operand_names(node)
@@ -184,7 +184,11 @@ class Planner(Importer):
         return UnsupportedError(f"{op_type} is carried out on the host", hint=STATIC_HINT)
 
     def _by_kernel(
-        self, node: Node, scope: Scope, operands: Sequence[str], problems: list[UnsupportedError]
+        self,
+        node: Node,
+        scope: ImportScope,
+        operands: Sequence[str],
+        problems: list[UnsupportedError],
     ) -> Sequence[Expr | None]:
         """Carry a node out now if its operands are known, else at run time; refuse if neither."""
         has_kernel = (node.domain, node.op_type) in KERNELS
@@ -206,7 +210,7 @@ class Planner(Importer):
         self._note(node, why or "it is carried out on the host")
         return self._postponed(node, scope, operands)
 
-    def _tabled(self, node: Node, scope: Scope) -> Node | None:
+    def _tabled(self, node: Node, scope: ImportScope) -> Node | None:
         """Compile what can be of a node, and return the node that makes its result of that."""
         convert = None if node.domain else TABLES.get(node.op_type)
         if convert is None:
@@ -219,7 +223,7 @@ class Planner(Importer):
         scope.values.update(parts)
         return replace(node, op_type=table.kernel, domain=OWN_DOMAIN, inputs=tuple(parts))
 
-    def _values(self, scope: Scope, names: Sequence[str]) -> dict[str, Value] | None:
+    def _values(self, scope: ImportScope, names: Sequence[str]) -> dict[str, Value] | None:
         """Return the values of names that are all known, else ``None``."""
         values: dict[str, Value] = {}
         for name in names:
@@ -234,7 +238,7 @@ class Planner(Importer):
         return values
 
     def _carried_out(
-        self, node: Node, scope: Scope, values: dict[str, Value]
+        self, node: Node, scope: ImportScope, values: dict[str, Value]
     ) -> Sequence[Expr | None]:
         with budget().folding("carrying out nodes of constants", keeps=True):
             results = self._evaluator.node(node, dict(values), self._model.opset)
@@ -258,7 +262,7 @@ class Planner(Importer):
     def _postponed(
         self,
         node: Node,
-        scope: Scope,
+        scope: ImportScope,
         operands: Sequence[str],
         types: Mapping[str, TensorType] | None = None,
     ) -> Sequence[Expr | None]:
@@ -279,7 +283,7 @@ class Planner(Importer):
                 results.append(self._variable(name, type_, level + 1, node.span))
         return results
 
-    def _level(self, name: str, scope: Scope) -> int:
+    def _level(self, name: str, scope: ImportScope) -> int:
         """Return after which piece a value is there."""
         if name in self._late or name in self._known:
             return self._late.get(name, 0)
@@ -328,7 +332,7 @@ class Planner(Importer):
     def _note(self, node: Node, why: str) -> None:
         self._reasons[node.span.name] = why
 
-    def _program(self, scope: Scope, prefix: str = "") -> DynamicModel:
+    def _program(self, scope: ImportScope, prefix: str = "") -> DynamicModel:
         """Put the pieces, whose names get a prefix, and the steps together."""
         graph = self._model.graph
         outputs = tuple(info.name for info in graph.outputs)
@@ -371,11 +375,11 @@ class Planner(Importer):
         reasons = MappingProxyType(self._reasons)
         return DynamicModel(program, MappingProxyType(modules), reasons, infos)
 
-    def _module(self, piece: Function, scope: Scope) -> IRModule:
+    def _module(self, piece: Function, scope: ImportScope) -> IRModule:
         """Return a piece as a module."""
         return with_stored(piece, scope)
 
-    def _output(self, info: ValueInfo, scope: Scope) -> ValueInfo:
+    def _output(self, info: ValueInfo, scope: ImportScope) -> ValueInfo:
         """Return an output of the model as precisely as it is known."""
         late = info.name in self._late or info.name in self._known
         if late:

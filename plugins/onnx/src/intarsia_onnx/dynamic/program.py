@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from intarsia_ir.graph.expr import Expr, tensor_type
 from intarsia_ir.graph.types import TensorType
-from intarsia_runtime.artifact.signature import Signature, ValueSpec
+from intarsia_runtime.artifact.signature import ModelSignature, ValueSpec
 
 from ..graph import Graph, Node, ValueInfo
 from ..kernels import OWN_DOMAIN
@@ -102,9 +102,9 @@ class DynamicModel(Struct, frozen=True, eq=False):
         return tuple(node for node in self.program.nodes if node.domain != OWN_DOMAIN)
 
     @property
-    def signature(self) -> Signature:
+    def signature(self) -> ModelSignature:
         """Inputs and outputs of the model, in its order."""
-        return Signature(
+        return ModelSignature(
             tuple(value_spec(info) for info in self.program.inputs),
             tuple(value_spec(info) for info in self.outputs),
         )

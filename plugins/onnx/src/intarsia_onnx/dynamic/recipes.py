@@ -284,7 +284,7 @@ class Recipes:
                 return found
         return None
 
-    def worth(self, node: Node, operands: Sequence[np.ndarray | None]) -> bool:
+    def is_profitable(self, node: Node, operands: Sequence[np.ndarray | None]) -> bool:
         """Whether to write a recipe: the node comes again like this, and not ever anew."""
         with self._lock:
             forms = self._forms.get(id(node))

@@ -13,18 +13,18 @@ from types import MappingProxyType
 from . import (
     control,
     draws,
+    image_decoder,
     images,
     learning,
     narrow,
     numbers,
-    pictures,
     sampling,
     selection,
     sequences,
     signal,
     strings,
 )
-from .call import OWN_DOMAIN, Generators, Kernel, KernelCall, Result, Value
+from .call import OWN_DOMAIN, Generators, Kernel, NumpyCall, Result, Value
 
 KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
     {
@@ -34,7 +34,7 @@ KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
         **learning.KERNELS,
         **narrow.KERNELS,
         **numbers.KERNELS,
-        **pictures.KERNELS,
+        **image_decoder.KERNELS,
         **sampling.KERNELS,
         **selection.KERNELS,
         **sequences.KERNELS,
@@ -44,4 +44,4 @@ KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
 )
 """Kernel of an operator by its domain (empty for the standard one) and name."""
 
-__all__ = ["KERNELS", "OWN_DOMAIN", "Generators", "Kernel", "KernelCall", "Result", "Value"]
+__all__ = ["KERNELS", "OWN_DOMAIN", "Generators", "Kernel", "NumpyCall", "Result", "Value"]

@@ -17,7 +17,7 @@ from ..context import NodeContext
 from ..fold import ConstantFolder
 from ..graph import Graph, Node
 
-Value: TypeAlias = "np.ndarray | list[Value] | None"
+Value: TypeAlias = "np.ndarray | list[Value] | dict[int, float] | dict[str, float] | None"
 """A tensor (object elements are strings), a sequence, or an optional that holds nothing."""
 
 Result: TypeAlias = "Value | tuple[Value, ...]"
@@ -44,7 +44,7 @@ class RunGraph(Protocol):
     def __call__(self, graph: Graph, values: Mapping[str, Value]) -> tuple[Value, ...]: ...
 
 
-class KernelCall(NodeContext):
+class NumpyCall(NodeContext):
     """One node at run time.
 
     Args:

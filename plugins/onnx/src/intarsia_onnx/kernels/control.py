@@ -11,19 +11,19 @@ import numpy as np
 from intarsia_ir.budget import budget
 
 from ..graph import Graph
-from .call import KernelCall, Value
+from .call import NumpyCall, Value
 
 MAX_TURNS = 1 << 31  # of a loop whose limit is left out; a model that needs more never ends
 
 
-def if_(call: KernelCall, condition: np.ndarray) -> tuple[Value, ...]:
+def if_(call: NumpyCall, condition: np.ndarray) -> tuple[Value, ...]:
     """Carry out the branch that the condition, one bool, chooses."""
     name = "then_branch" if bool(condition.reshape(())) else "else_branch"
     return call.run_graph(call.graph(name), {})
 
 
 def loop(
-    call: KernelCall, limit: np.ndarray | None, condition: np.ndarray | None, *carried: Value
+    call: NumpyCall, limit: np.ndarray | None, condition: np.ndarray | None, *carried: Value
 ) -> tuple[Value, ...]:
     """Repeat ``body(turn, condition, *carried)`` while it says so, at most ``limit`` times.
 
@@ -31,26 +31,26 @@ def loop(
     gives.
     """
     body = call.graph("body")
-    turns = MAX_TURNS if limit is None else int(limit.reshape(()))
+    iterations = MAX_TURNS if limit is None else int(limit.reshape(()))
     going = condition is None or bool(condition.reshape(()))
     names = [info.name for info in body.inputs]
     state: list[Value] = list(carried)
     rows: list[tuple[Value, ...]] = []
-    turn = 0
+    iteration = 0
     limits = budget()
-    while going and turn < turns:
+    while going and iteration < iterations:
         limits.check(call.span)
-        given: list[Value] = [np.array(turn, np.int64), np.array(going), *state]
+        given: list[Value] = [np.array(iteration, np.int64), np.array(going), *state]
         results = call.run_graph(body, dict(zip(names, given, strict=True)))
         going = bool(_array(call, results[0]).reshape(()))
         state = list(results[1 : 1 + len(state)])
         rows.append(results[1 + len(state) :])
-        turn += 1
+        iteration += 1
     return (*state, *_stacked(call, body, 1 + len(state), rows))
 
 
 def _stacked(
-    call: KernelCall, body: Graph, first: int, rows: list[tuple[Value, ...]]
+    call: NumpyCall, body: Graph, first: int, rows: list[tuple[Value, ...]]
 ) -> list[np.ndarray]:
     """Join what each turn gave along a new first dimension; of no turns, by declared types."""
     if rows:
@@ -65,12 +65,12 @@ def _stacked(
     return empty
 
 
-def _stack(call: KernelCall, arrays: Sequence[np.ndarray]) -> np.ndarray:
+def _stack(call: NumpyCall, arrays: Sequence[np.ndarray]) -> np.ndarray:
     call.reserve((len(arrays), *arrays[0].shape), arrays[0].itemsize)
     return np.stack(arrays)
 
 
-def scan(call: KernelCall, *operands: Value) -> tuple[Value, ...]:
+def scan(call: NumpyCall, *operands: Value) -> tuple[Value, ...]:
     """Walk over slices of the last operands, carrying the first ones (opset 8 has a batch too)."""
     count = call.integer("num_scan_inputs")
     if call.opset >= 9:
@@ -90,7 +90,7 @@ def scan(call: KernelCall, *operands: Value) -> tuple[Value, ...]:
 
 
 def _split(
-    call: KernelCall, operands: Sequence[Value], count: int
+    call: NumpyCall, operands: Sequence[Value], count: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     arrays = [_array(call, operand) for operand in operands]
     border = len(arrays) - count
@@ -98,7 +98,7 @@ def _split(
 
 
 def _scan(
-    call: KernelCall,
+    call: NumpyCall,
     states: list[np.ndarray],
     inputs: list[np.ndarray],
     axes: tuple[int, ...],
@@ -115,23 +115,23 @@ def _scan(
     current: list[Value] = list(states)
     rows: list[tuple[Value, ...]] = []
     limits = budget()
-    for turn in range(slices[0].shape[0]):
+    for iteration in range(slices[0].shape[0]):
         limits.check(call.span)
-        given = [*current, *(np.asarray(x[turn]) for x in slices)]
+        given = [*current, *(np.asarray(x[iteration]) for x in slices)]
         results = call.run_graph(body, dict(zip(names, given, strict=True)))
         current = list(results[: len(current)])
         rows.append(results[len(current) :])
     stacked = _stacked(call, body, len(current), rows)
     to = call.integers("scan_output_axes", (0,) * len(stacked))
     flipped = call.integers("scan_output_directions", (0,) * len(stacked))
-    placed = [
+    outputs = [
         np.moveaxis(np.flip(y, 0) if back else y, 0, axis)
         for y, axis, back in zip(stacked, to, flipped, strict=True)
     ]
-    return (*current, *placed)
+    return (*current, *outputs)
 
 
-def sequence_map(call: KernelCall, first: list[Value], *others: Value) -> tuple[Value, ...]:
+def sequence_map(call: NumpyCall, first: list[Value], *others: Value) -> tuple[Value, ...]:
     """Apply the body to every element of a sequence; tensors are the same for each."""
     body = call.graph("body")
     names = [info.name for info in body.inputs]
@@ -142,7 +142,7 @@ def sequence_map(call: KernelCall, first: list[Value], *others: Value) -> tuple[
     return tuple([row[index] for row in rows] for index in range(len(body.outputs)))
 
 
-def _array(call: KernelCall, value: Value) -> np.ndarray:
+def _array(call: NumpyCall, value: Value) -> np.ndarray:
     if isinstance(value, np.ndarray):
         return value
     raise call.model_error("expects a tensor, got a sequence or nothing")

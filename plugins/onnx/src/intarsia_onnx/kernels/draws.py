@@ -14,7 +14,7 @@ import numpy as np
 from intarsia_ir.ops.arrays import widen
 
 from ..tensors import array_type, element_code
-from .call import KernelCall
+from .call import NumpyCall
 
 _FLOAT, _INT32 = 1, 6  # ONNX's numbers of element types
 
@@ -22,7 +22,7 @@ _FLOAT, _INT32 = 1, 6  # ONNX's numbers of element types
 _DRAW_BYTES = 20  # of an element: drawn in float64, then converted, scaled and moved
 
 
-def _dtype(call: KernelCall, default: int) -> np.dtype:
+def _dtype(call: NumpyCall, default: int) -> np.dtype:
     """Element type of the result."""
     dtype = array_type(call.integer("dtype", default), str(call.span))
     if dtype.kind not in "fViu" and dtype != np.bool_:
@@ -30,47 +30,47 @@ def _dtype(call: KernelCall, default: int) -> np.dtype:
     return dtype
 
 
-def _uniform(call: KernelCall, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _uniform(call: NumpyCall, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     call.reserve(shape, _DRAW_BYTES)
     low, high = call.number("low", 0.0), call.number("high", 1.0)
     drawn = np.asarray(call.generator().random_sample(shape)).astype(dtype)
     return drawn * dtype.type(high - low) + dtype.type(low)
 
 
-def _normal(call: KernelCall, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _normal(call: NumpyCall, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     call.reserve(shape, _DRAW_BYTES)
     drawn = np.asarray(call.generator().standard_normal(shape)).astype(dtype)
     mean, scale = dtype.type(call.number("mean", 0.0)), dtype.type(call.number("scale", 1.0))
     return drawn * scale + mean
 
 
-def random_uniform(call: KernelCall) -> np.ndarray:
+def random_uniform(call: NumpyCall) -> np.ndarray:
     """Numbers between ``low`` and ``high``, all equally likely."""
     return _uniform(call, call.integers("shape"), _dtype(call, _FLOAT))
 
 
-def random_uniform_like(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def random_uniform_like(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Numbers between ``low`` and ``high`` in the shape of another tensor."""
     return _uniform(call, x.shape, _dtype(call, element_code(x.dtype)))
 
 
-def random_normal(call: KernelCall) -> np.ndarray:
+def random_normal(call: NumpyCall) -> np.ndarray:
     """Numbers of the normal distribution with ``mean`` and standard deviation ``scale``."""
     return _normal(call, call.integers("shape"), _dtype(call, _FLOAT))
 
 
-def random_normal_like(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def random_normal_like(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Numbers of a normal distribution in the shape of another tensor."""
     return _normal(call, x.shape, _dtype(call, element_code(x.dtype)))
 
 
-def bernoulli(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def bernoulli(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """1 with the probability that the element says, else 0."""
     dtype = _dtype(call, element_code(x.dtype))
     return np.asarray(call.generator().binomial(1, widen(x))).astype(dtype)
 
 
-def multinomial(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def multinomial(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Numbers of classes for each row, whose elements are logarithms of their weights."""
     if x.ndim != 2 or not x.shape[1]:
         raise call.model_error(f"needs rows of at least one class, got shape {x.shape}")

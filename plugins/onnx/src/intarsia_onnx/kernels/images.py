@@ -12,10 +12,10 @@ import numpy as np
 from intarsia_ir.ops.arrays import widen
 
 from ..resizing import is_crop, needs_matrices, resizings
-from .call import KernelCall
+from .call import NumpyCall
 
 
-def col2im(call: KernelCall, x: np.ndarray, image: np.ndarray, block: np.ndarray) -> np.ndarray:
+def col2im(call: NumpyCall, x: np.ndarray, image: np.ndarray, block: np.ndarray) -> np.ndarray:
     """Add up overlapping blocks, given one a column, into images."""
     rank = len(image)
     strides = call.integers("strides", (1,) * rank)
@@ -41,7 +41,7 @@ def col2im(call: KernelCall, x: np.ndarray, image: np.ndarray, block: np.ndarray
     return np.ascontiguousarray(result[(slice(None), slice(None), *inside)])
 
 
-def max_pool(call: KernelCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def max_pool(call: NumpyCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The largest element of each window, and its place in the whole flattened tensor."""
     if not call.wants(1) or call.string("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return NotImplemented
@@ -88,7 +88,7 @@ def _steps(size: int, pads: Sequence[int], window: int, stride: int, up: bool) -
 
 
 def max_unpool(
-    call: KernelCall, x: np.ndarray, places: np.ndarray, shape: np.ndarray | None = None
+    call: NumpyCall, x: np.ndarray, places: np.ndarray, shape: np.ndarray | None = None
 ) -> np.ndarray:
     """Put elements back to where MaxPool took them from, zeros elsewhere."""
     rank = x.ndim - 2
@@ -111,7 +111,7 @@ def max_unpool(
 
 
 def resize(
-    call: KernelCall,
+    call: NumpyCall,
     x: np.ndarray,
     roi: np.ndarray | None = None,
     scales: np.ndarray | None = None,

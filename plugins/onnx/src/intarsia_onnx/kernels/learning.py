@@ -11,13 +11,13 @@ import numpy as np
 
 from intarsia_ir.ops.arrays import sigmoid
 
-from .call import KernelCall
+from .call import NumpyCall
 
 Groups: TypeAlias = "list[tuple[np.ndarray, ...]]"
 """For each tensor that is trained: its value, its gradient, and the state of the method."""
 
 
-def _groups(call: KernelCall, operands: tuple[np.ndarray, ...], width: int) -> Groups:
+def _groups(call: NumpyCall, operands: tuple[np.ndarray, ...], width: int) -> Groups:
     """Sort operands, given as all values, then all gradients, and so on, by tensor."""
     count, left = divmod(len(operands), width)
     if left:
@@ -30,19 +30,19 @@ def _columns(rows: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
     return tuple(item for column in zip(*rows, strict=True) for item in column)
 
 
-def _regularised(call: KernelCall, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+def _regularized(call: NumpyCall, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     return np.float32(call.number("norm_coefficient", 0.0)) * x + gradient
 
 
 def adagrad(
-    call: KernelCall, rate: np.ndarray, count: np.ndarray, *tensors: np.ndarray
+    call: NumpyCall, rate: np.ndarray, count: np.ndarray, *tensors: np.ndarray
 ) -> tuple[np.ndarray, ...]:
     """One step of Adagrad (Duchi et al., 2011)."""
     step = rate / (1 + count * np.float32(call.number("decay_factor", 0.0)))
     epsilon = np.float32(call.number("epsilon", 1e-6))
     rows: Groups = []
     for x, gradient, squares in _groups(call, tensors, 3):
-        g = _regularised(call, x, gradient)
+        g = _regularized(call, x, gradient)
         total = squares + g * g
         new = x - step * g / (np.sqrt(total) + epsilon)
         rows.append((new.astype(x.dtype), total.astype(x.dtype)))
@@ -50,9 +50,9 @@ def adagrad(
 
 
 def adam(
-    call: KernelCall, rate: np.ndarray, count: np.ndarray, *tensors: np.ndarray
+    call: NumpyCall, rate: np.ndarray, count: np.ndarray, *tensors: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """One step of Adam (Kingma and Ba, 2015), with regularisation before and after it."""
+    """One step of Adam (Kingma and Ba, 2015), with regularization before and after it."""
     alpha = np.float32(call.number("alpha", 0.9))
     beta = np.float32(call.number("beta", 0.999))
     epsilon = np.float32(call.number("epsilon", 1e-6))
@@ -62,7 +62,7 @@ def adam(
     after = np.float32(1 - call.number("norm_coefficient_post", 0.0))
     rows: Groups = []
     for x, gradient, mean, square in _groups(call, tensors, 4):
-        g = _regularised(call, x, gradient)
+        g = _regularized(call, x, gradient)
         new_mean = alpha * mean + (1 - alpha) * g
         new_square = beta * square + (1 - beta) * g * g
         new = (x - rate * new_mean / (np.sqrt(new_square) + epsilon)) * after
@@ -71,7 +71,7 @@ def adam(
 
 
 def momentum(
-    call: KernelCall, rate: np.ndarray, count: np.ndarray, *tensors: np.ndarray
+    call: NumpyCall, rate: np.ndarray, count: np.ndarray, *tensors: np.ndarray
 ) -> tuple[np.ndarray, ...]:
     """One step of gradient descent with momentum, standard or Nesterov's."""
     alpha = np.float32(call.number("alpha"))
@@ -79,7 +79,7 @@ def momentum(
     nesterov = call.string("mode") == "nesterov"
     rows: Groups = []
     for x, gradient, speed in _groups(call, tensors, 3):
-        g = _regularised(call, x, gradient)
+        g = _regularized(call, x, gradient)
         new_speed = alpha * speed + beta * g
         direction = g + alpha * new_speed if nesterov else new_speed
         rows.append(((x - rate * direction).astype(x.dtype), new_speed.astype(x.dtype)))
@@ -87,7 +87,7 @@ def momentum(
 
 
 def dropout(
-    call: KernelCall,
+    call: NumpyCall,
     x: np.ndarray,
     ratio: np.ndarray | None = None,
     training: np.ndarray | None = None,
@@ -104,14 +104,14 @@ def dropout(
 
 
 def batch_normalization(
-    call: KernelCall,
+    call: NumpyCall,
     x: np.ndarray,
     scale: np.ndarray,
     bias: np.ndarray,
     mean: np.ndarray,
     var: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
-    """Normalise by the mean and variance of the batch itself, and move the running ones."""
+    """Normalize by the mean and variance of the batch itself, and move the running ones."""
     if not call.integer("training_mode", 0):
         return NotImplemented
     axes = (0, *range(2, x.ndim))
@@ -136,7 +136,7 @@ _MODES: tuple[Callable[[np.ndarray, np.ndarray], np.ndarray], ...] = (
 _MEMBER = 6
 
 
-def tree_ensemble(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def tree_ensemble(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Walk every tree for every row, and sum (or average, or take extremes of) the leaves."""
     targets = call.integer("n_targets")
     call.reserve((len(x), targets))
@@ -162,7 +162,7 @@ def tree_ensemble(call: KernelCall, x: np.ndarray) -> np.ndarray:
     return _transformed(call, result)
 
 
-def _walk(call: KernelCall, row: np.ndarray, root: int) -> int:
+def _walk(call: NumpyCall, row: np.ndarray, root: int) -> int:
     """Return the leaf that one row reaches in one tree."""
     modes = call.tensor("nodes_modes")
     features, splits = call.integers("nodes_featureids"), call.tensor("nodes_splits")
@@ -183,7 +183,7 @@ def _walk(call: KernelCall, row: np.ndarray, root: int) -> int:
     raise call.model_error("the nodes of a tree form a cycle")
 
 
-def _members(call: KernelCall, modes: np.ndarray) -> dict[int, set[float]]:
+def _members(call: NumpyCall, modes: np.ndarray) -> dict[int, set[float]]:
     """Return the set that each membership node tests for."""
     sets: list[set[float]] = [set()]
     for value in call.tensor("membership_values").tolist():
@@ -194,7 +194,7 @@ def _members(call: KernelCall, modes: np.ndarray) -> dict[int, set[float]]:
     return dict(zip(np.flatnonzero(modes == _MEMBER).tolist(), sets, strict=False))
 
 
-def _transformed(call: KernelCall, scores: np.ndarray) -> np.ndarray:
+def _transformed(call: NumpyCall, scores: np.ndarray) -> np.ndarray:
     match call.integer("post_transform", 0):
         case 0:
             return scores

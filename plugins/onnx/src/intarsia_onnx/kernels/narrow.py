@@ -13,7 +13,7 @@ from intarsia_ir.ops.narrow_formats import INTEGERS, to_narrow
 from intarsia_runtime.dtype import DType
 
 from ..tensors import array_type, element_code
-from .call import KernelCall
+from .call import NumpyCall
 
 _PLAIN = frozenset(dtype.value for dtype in DType)
 
@@ -39,7 +39,7 @@ def _from_strings(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.array(numbers, np.int64 if integer else np.float64).astype(dtype).reshape(x.shape)
 
 
-def _cast(call: KernelCall, x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def _cast(call: NumpyCall, x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if x.dtype == dtype:
         return x.copy()
     if dtype.hasobject:
@@ -55,7 +55,7 @@ def _cast(call: KernelCall, x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return to_narrow(x, dtype, saturate=saturate, round_mode=call.string("round_mode", "up"))
 
 
-def cast(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def cast(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Convert elements; between ordinary types it is left to the converter."""
     dtype = array_type(call.integer("to"), str(call.span))
     if is_plain(dtype) and is_plain(x.dtype):
@@ -63,14 +63,14 @@ def cast(call: KernelCall, x: np.ndarray) -> np.ndarray:
     return _cast(call, x, dtype)
 
 
-def cast_like(call: KernelCall, x: np.ndarray, like: np.ndarray) -> np.ndarray:
+def cast_like(call: NumpyCall, x: np.ndarray, like: np.ndarray) -> np.ndarray:
     """Convert elements to the type of another tensor's."""
     if is_plain(like.dtype) and is_plain(x.dtype):
         return NotImplemented
     return _cast(call, x, like.dtype)
 
 
-def bit_cast(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def bit_cast(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Read the same bits as another element type of the same width."""
     dtype = array_type(call.integer("to"), str(call.span))
     if dtype.hasobject or x.dtype.hasobject or _bits(dtype) != _bits(x.dtype):
@@ -83,7 +83,7 @@ def _bits(dtype: np.dtype) -> int:
 
 
 def quantize_linear(
-    call: KernelCall, x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None = None
+    call: NumpyCall, x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None = None
 ) -> np.ndarray:
     """Divide by the scale, round to even, add the zero point; narrow results only."""
     code = call.integer("output_dtype", 0)
@@ -101,7 +101,7 @@ def quantize_linear(
 
 
 def dequantize_linear(
-    call: KernelCall, x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None = None
+    call: NumpyCall, x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None = None
 ) -> np.ndarray:
     """Subtract the zero point and multiply by the scale; narrow operands only."""
     if is_plain(x.dtype):
@@ -114,7 +114,7 @@ def dequantize_linear(
     return result.astype(array_type(code, str(call.span)))
 
 
-def _spread(call: KernelCall, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _spread(call: NumpyCall, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return a scale or zero point for each element: of all, of a slice, or of a block."""
     if value.size == 1:
         return value.reshape(())

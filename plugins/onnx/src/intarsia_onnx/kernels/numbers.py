@@ -10,10 +10,10 @@ import numpy as np
 from intarsia_ir.ops.arrays import is_half, widen
 
 from ..tensors import array_type
-from .call import KernelCall
+from .call import NumpyCall
 
 
-def cum_prod(call: KernelCall, x: np.ndarray, axis: np.ndarray) -> np.ndarray:
+def cum_prod(call: NumpyCall, x: np.ndarray, axis: np.ndarray) -> np.ndarray:
     """Products of the elements up to each one, along a dimension."""
     along = call.normal_axis(int(axis.reshape(())), x.ndim)
     moved = np.moveaxis(x, along, 0)
@@ -25,12 +25,12 @@ def cum_prod(call: KernelCall, x: np.ndarray, axis: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(product, 0, along))
 
 
-def det(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def det(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Determinants of square matrices in the last two dimensions."""
     return np.asarray(np.linalg.det(widen(x))).astype(x.dtype)
 
 
-def einsum(call: KernelCall, *operands: np.ndarray) -> np.ndarray:
+def einsum(call: NumpyCall, *operands: np.ndarray) -> np.ndarray:
     """Sum of products by an equation; a letter that is there twice in an operand is a diagonal."""
     equation = call.string("equation").replace(" ", "")
     result = np.einsum(equation, *(widen(x) for x in operands), optimize=len(operands) > 2)
@@ -38,7 +38,7 @@ def einsum(call: KernelCall, *operands: np.ndarray) -> np.ndarray:
 
 
 def pad(
-    call: KernelCall,
+    call: NumpyCall,
     x: np.ndarray,
     widths: np.ndarray | None = None,
     value: np.ndarray | None = None,
@@ -61,7 +61,7 @@ def pad(
     return result
 
 
-def flex_attention(call: KernelCall, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+def flex_attention(call: NumpyCall, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Attention whose scores and probabilities graphs inside the node may change."""
     code = call.integer("softmax_precision", 0)
     wide = np.float64 if q.dtype == np.float64 else np.float32
@@ -78,7 +78,7 @@ def flex_attention(call: KernelCall, q: np.ndarray, k: np.ndarray, v: np.ndarray
     return (chances.astype(wide) @ values).astype(q.dtype)
 
 
-def _modified(call: KernelCall, name: str, x: np.ndarray) -> np.ndarray:
+def _modified(call: NumpyCall, name: str, x: np.ndarray) -> np.ndarray:
     if not call.has(name):
         return x
     graph = call.graph(name)
@@ -89,7 +89,7 @@ def _modified(call: KernelCall, name: str, x: np.ndarray) -> np.ndarray:
 
 
 def lstm(
-    call: KernelCall,
+    call: NumpyCall,
     x: np.ndarray,
     w: np.ndarray,
     r: np.ndarray,

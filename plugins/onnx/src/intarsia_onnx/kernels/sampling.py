@@ -13,7 +13,7 @@ import numpy as np
 from intarsia_ir.ops.arrays import widen
 from intarsia_ir.ops.sampling import take_points
 
-from .call import KernelCall
+from .call import NumpyCall
 
 
 def sample_linear(x: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
@@ -37,7 +37,7 @@ def sample_linear(x: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
     return total
 
 
-def roi_align(call: KernelCall, x: np.ndarray, rois: np.ndarray, images: np.ndarray) -> np.ndarray:
+def roi_align(call: NumpyCall, x: np.ndarray, rois: np.ndarray, images: np.ndarray) -> np.ndarray:
     """Average, or take the largest, of samples in the cells of each region."""
     usual = "half_pixel" if call.opset >= 16 else "output_half_pixel"
     shift = 0.5 if call.string("coordinate_transformation_mode", usual) == "half_pixel" else 0
@@ -87,7 +87,7 @@ def _roi_samples(x: np.ndarray, y: np.ndarray, across: np.ndarray, largest: bool
 
 
 def deform_conv(
-    call: KernelCall,
+    call: NumpyCall,
     x: np.ndarray,
     w: np.ndarray,
     offset: np.ndarray,

@@ -10,27 +10,27 @@ import numpy as np
 from intarsia_ir.ops.arrays import is_half, widen
 from intarsia_ir.ops.suppression import NonMaxSuppression
 
-from .call import OWN_DOMAIN, KernelCall
+from .call import OWN_DOMAIN, NumpyCall
 
 _UFUNCS = MappingProxyType(
     {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 )
 
 
-def non_zero(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def non_zero(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Positions of the elements that are not zero, one column each, in row-major order."""
     found = np.nonzero(widen(x) if is_half(x) else x)
     return np.array(found, np.int64).reshape(x.ndim, -1)
 
 
-def compress(call: KernelCall, x: np.ndarray, condition: np.ndarray) -> np.ndarray:
+def compress(call: NumpyCall, x: np.ndarray, condition: np.ndarray) -> np.ndarray:
     """Keep the slices, or the elements of the flattened tensor, that the condition marks."""
     axis = call.axis("axis", x.ndim) if call.has("axis") else None
     size = x.size if axis is None else x.shape[axis]
     return np.compress(condition[:size], x, axis)
 
 
-def unique(call: KernelCall, x: np.ndarray) -> tuple[np.ndarray, ...]:
+def unique(call: NumpyCall, x: np.ndarray) -> tuple[np.ndarray, ...]:
     """The different elements or slices, with first positions, places in the result, and counts."""
     axis = call.axis("axis", x.ndim) if call.has("axis") else None
     wide = widen(x) if is_half(x) else x
@@ -48,7 +48,7 @@ def unique(call: KernelCall, x: np.ndarray) -> tuple[np.ndarray, ...]:
     return (found.astype(x.dtype), *numbers)
 
 
-def top_k(call: KernelCall, x: np.ndarray, k: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
+def top_k(call: NumpyCall, x: np.ndarray, k: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
     """The largest or smallest elements along a dimension, and where they are; ties by position."""
     count = call.integer("k") if k is None else int(k.reshape(()))
     axis = call.axis("axis", x.ndim, -1)
@@ -64,7 +64,7 @@ def top_k(call: KernelCall, x: np.ndarray, k: np.ndarray | None = None) -> tuple
 
 
 def scatter_elements(
-    call: KernelCall, data: np.ndarray, indices: np.ndarray, updates: np.ndarray
+    call: NumpyCall, data: np.ndarray, indices: np.ndarray, updates: np.ndarray
 ) -> np.ndarray:
     """Put elements where indices along one dimension say, replacing or combining."""
     axis = call.axis("axis", data.ndim, 0)
@@ -79,7 +79,7 @@ def scatter_elements(
 
 
 def scatter_nd(
-    call: KernelCall, data: np.ndarray, indices: np.ndarray, updates: np.ndarray
+    call: NumpyCall, data: np.ndarray, indices: np.ndarray, updates: np.ndarray
 ) -> np.ndarray:
     """Put slices where tuples of indices say, replacing or combining."""
     depth = indices.shape[-1]
@@ -94,7 +94,7 @@ def scatter_nd(
 
 
 def _combine(
-    call: KernelCall, result: np.ndarray, where: tuple[np.ndarray, ...], updates: np.ndarray
+    call: NumpyCall, result: np.ndarray, where: tuple[np.ndarray, ...], updates: np.ndarray
 ) -> None:
     reduction = call.string("reduction", "none")
     if reduction == "none":
@@ -106,7 +106,7 @@ def _combine(
 
 
 def tensor_scatter(
-    call: KernelCall, cache: np.ndarray, update: np.ndarray, starts: np.ndarray | None = None
+    call: NumpyCall, cache: np.ndarray, update: np.ndarray, starts: np.ndarray | None = None
 ) -> np.ndarray:
     """Write an update into a cache, at a position of its own for each sample of the batch."""
     axis = call.axis("axis", cache.ndim, -2)
@@ -123,7 +123,7 @@ def tensor_scatter(
     return result
 
 
-def reverse_sequence(call: KernelCall, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def reverse_sequence(call: NumpyCall, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Reverse the first elements of each sequence of a batch, as many as it is long."""
     time, batch = call.axis("time_axis", x.ndim, 0), call.axis("batch_axis", x.ndim, 1)
     moved = np.moveaxis(x, (batch, time), (0, 1))
@@ -134,7 +134,7 @@ def reverse_sequence(call: KernelCall, x: np.ndarray, lengths: np.ndarray) -> np
 
 
 def non_max_suppression(
-    call: KernelCall,
+    call: NumpyCall,
     boxes: np.ndarray,
     scores: np.ndarray,
     most: np.ndarray | None = None,
@@ -155,7 +155,7 @@ def non_max_suppression(
     return chosen_boxes(call, places, counts)
 
 
-def chosen_boxes(call: KernelCall, places: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def chosen_boxes(call: NumpyCall, places: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Rows of image, class and box from ``nn.non_max_suppression``'s first two results."""
     chosen = np.arange(int(places.shape[2])) < counts[..., np.newaxis]
     images, classes, _ = np.nonzero(chosen)
@@ -174,13 +174,13 @@ def _corners(boxes: np.ndarray, centred: bool) -> np.ndarray:
     return np.stack([low_y, low_x, high_y, high_x], 1)
 
 
-def array_feature_extractor(call: KernelCall, x: np.ndarray, which: np.ndarray) -> np.ndarray:
+def array_feature_extractor(call: NumpyCall, x: np.ndarray, which: np.ndarray) -> np.ndarray:
     """Take columns of the last dimension."""
     rows = x.reshape(1, -1) if x.ndim == 1 else x
     return np.take(rows, which.reshape(-1), -1)
 
 
-def binarizer(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def binarizer(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """1 above the threshold, 0 elsewhere."""
     return (x > call.number("threshold", 0.0)).astype(x.dtype)
 

@@ -7,25 +7,25 @@ from types import MappingProxyType
 
 import numpy as np
 
-from .call import KernelCall, Value
+from .call import NumpyCall, Value
 
 
-def identity(call: KernelCall, value: Value) -> Value:
+def identity(call: NumpyCall, value: Value) -> Value:
     """Give back any value, a sequence or an optional too."""
     return value if not isinstance(value, np.ndarray) else value.copy()
 
 
-def sequence_construct(call: KernelCall, *items: Value) -> list[Value]:
+def sequence_construct(call: NumpyCall, *items: Value) -> list[Value]:
     """Put tensors into a sequence."""
     return list(items)
 
 
-def sequence_empty(call: KernelCall) -> list[Value]:
+def sequence_empty(call: NumpyCall) -> list[Value]:
     """Make a sequence of nothing."""
     return []
 
 
-def _place(call: KernelCall, items: list[Value], position: np.ndarray | None, last: int) -> int:
+def _place(call: NumpyCall, items: list[Value], position: np.ndarray | None, last: int) -> int:
     """Return a position from the front; ``last`` is the largest allowed, and the default."""
     if position is None:
         return last
@@ -36,7 +36,7 @@ def _place(call: KernelCall, items: list[Value], position: np.ndarray | None, la
 
 
 def sequence_insert(
-    call: KernelCall, items: list[Value], item: Value, position: np.ndarray | None = None
+    call: NumpyCall, items: list[Value], item: Value, position: np.ndarray | None = None
 ) -> list[Value]:
     """Insert before ``position``, or at the end."""
     index = _place(call, items, position, len(items))
@@ -44,25 +44,25 @@ def sequence_insert(
 
 
 def sequence_erase(
-    call: KernelCall, items: list[Value], position: np.ndarray | None = None
+    call: NumpyCall, items: list[Value], position: np.ndarray | None = None
 ) -> list[Value]:
     """Remove the element at ``position``, or the last one."""
     index = _place(call, items, position, len(items) - 1)
     return [*items[:index], *items[index + 1 :]]
 
 
-def sequence_at(call: KernelCall, items: list[Value], position: np.ndarray) -> Value:
+def sequence_at(call: NumpyCall, items: list[Value], position: np.ndarray) -> Value:
     """Return the element at ``position``."""
     return items[_place(call, items, position, len(items) - 1)]
 
 
-def sequence_length(call: KernelCall, items: list[Value]) -> np.ndarray:
+def sequence_length(call: NumpyCall, items: list[Value]) -> np.ndarray:
     """Count the elements."""
     return np.array(len(items), np.int64)
 
 
 def split_to_sequence(
-    call: KernelCall, x: np.ndarray, split: np.ndarray | None = None
+    call: NumpyCall, x: np.ndarray, split: np.ndarray | None = None
 ) -> list[Value]:
     """Cut a tensor into a sequence: in slices of one, equal parts, or parts of given sizes."""
     axis = call.axis("axis", x.ndim, 0)
@@ -82,7 +82,7 @@ def split_to_sequence(
     return [np.ascontiguousarray(part) for part in np.split(x, borders, axis)]
 
 
-def concat_from_sequence(call: KernelCall, items: list[Value]) -> np.ndarray:
+def concat_from_sequence(call: NumpyCall, items: list[Value]) -> np.ndarray:
     """Join the elements along a dimension, a new one if asked for."""
     axis = call.integer("axis")
     arrays = [item for item in items if isinstance(item, np.ndarray)]
@@ -91,17 +91,17 @@ def concat_from_sequence(call: KernelCall, items: list[Value]) -> np.ndarray:
     return np.stack(arrays, axis) if call.integer("new_axis", 0) else np.concatenate(arrays, axis)
 
 
-def optional(call: KernelCall, value: Value = None) -> Value:
+def optional(call: NumpyCall, value: Value = None) -> Value:
     """Make an optional that holds the value, or nothing."""
     return value
 
 
-def optional_has_element(call: KernelCall, value: Value = None) -> np.ndarray:
+def optional_has_element(call: NumpyCall, value: Value = None) -> np.ndarray:
     """Whether the optional holds anything; a plain value always does."""
     return np.array(value is not None)
 
 
-def optional_get_element(call: KernelCall, value: Value) -> Value:
+def optional_get_element(call: NumpyCall, value: Value) -> Value:
     """Return what the optional holds.
 
     Raises:
@@ -110,6 +110,19 @@ def optional_get_element(call: KernelCall, value: Value) -> Value:
     if value is None:
         raise call.model_error("the optional holds nothing")
     return value
+
+
+def zip_map(call: NumpyCall, scores: np.ndarray) -> list[Value]:
+    """Make a dictionary of each row: a label's score by the label."""
+    if call.has("classlabels_strings"):
+        names = call.strings("classlabels_strings")
+        return [dict(zip(names, row, strict=True)) for row in _rows(scores, len(names))]
+    labels = call.integers("classlabels_int64s")
+    return [dict(zip(labels, row, strict=True)) for row in _rows(scores, len(labels))]
+
+
+def _rows(scores: np.ndarray, width: int) -> list[list[float]]:
+    return scores.reshape(-1, width).tolist()
 
 
 KERNELS = MappingProxyType(
@@ -126,5 +139,6 @@ KERNELS = MappingProxyType(
         ("", "Optional"): optional,
         ("", "OptionalHasElement"): optional_has_element,
         ("", "OptionalGetElement"): optional_get_element,
+        ("ai.onnx.ml", "ZipMap"): zip_map,
     }
 )

@@ -10,7 +10,7 @@ import numpy as np
 from intarsia_ir.ops.arrays import widen
 
 from ..tensors import array_type
-from .call import KernelCall
+from .call import NumpyCall
 
 
 def _complex(x: np.ndarray) -> np.ndarray:
@@ -23,7 +23,7 @@ def _parts(y: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def dft(
-    call: KernelCall,
+    call: NumpyCall,
     x: np.ndarray,
     length: np.ndarray | None = None,
     axis: np.ndarray | None = None,
@@ -49,7 +49,7 @@ def dft(
 
 
 def stft(
-    call: KernelCall,
+    call: NumpyCall,
     signal: np.ndarray,
     step: np.ndarray,
     window: np.ndarray | None = None,
@@ -75,7 +75,7 @@ def stft(
 
 
 def mel_weight_matrix(
-    call: KernelCall,
+    call: NumpyCall,
     bands: np.ndarray,
     length: np.ndarray,
     rate: np.ndarray,

@@ -10,12 +10,12 @@ import numpy as np
 
 from intarsia_ir.budget import budget
 
-from .call import KernelCall, Scalar
+from .call import NumpyCall, Scalar
 
 _FEW_BYTES = 1 << 16  # of joined strings, which need no asking
 
 
-def string_concat(call: KernelCall, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def string_concat(call: NumpyCall, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Join the strings of two tensors, with NumPy's broadcasting."""
     count = np.broadcast(a, b).size
     longest = sum(max(map(len, t.reshape(-1).tolist()), default=0) for t in (a, b))
@@ -24,7 +24,7 @@ def string_concat(call: KernelCall, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(np.add(a, b), object)
 
 
-def string_split(call: KernelCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def string_split(call: NumpyCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Split each string; gives the parts, filled up with empty ones, and their counts."""
     delimiter = call.string("delimiter", "") or None
     most = call.integer("maxsplit", -1)
@@ -38,7 +38,7 @@ def string_split(call: KernelCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return parts.reshape(*x.shape, width), counts.reshape(x.shape)
 
 
-def string_normalizer(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def string_normalizer(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Drop words that are stop words, and change the case of the others."""
     change = call.string("case_change_action", "NONE")
     sensitive = bool(call.integer("is_case_sensitive", 0))
@@ -60,7 +60,7 @@ def string_normalizer(call: KernelCall, x: np.ndarray) -> np.ndarray:
     return np.array(kept, object).reshape(*x.shape[:-1], len(kept))
 
 
-def regex_full_match(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def regex_full_match(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Whether a regular expression of RE2, which takes linear time, matches each whole string."""
     try:
         import re2  # for this operator alone
@@ -79,7 +79,7 @@ def regex_full_match(call: KernelCall, x: np.ndarray) -> np.ndarray:
     return np.array(found, bool).reshape(x.shape)
 
 
-def equal(call: KernelCall, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def equal(call: NumpyCall, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Compare strings; numbers are left to the converter."""
     if not a.dtype.hasobject:
         return NotImplemented
@@ -120,7 +120,7 @@ class Numbered:
         return np.asarray(self._texts[numbers], object)
 
 
-def label_encoder(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def label_encoder(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Map each element to another by a table; the last of equal keys counts, NaN matches NaN."""
     keys, values = _table(call, "keys"), _table(call, "values")
     if len(keys) != len(values):
@@ -131,7 +131,7 @@ def label_encoder(call: KernelCall, x: np.ndarray) -> np.ndarray:
     return np.array(found, values.dtype).reshape(x.shape)
 
 
-def _table(call: KernelCall, role: str) -> np.ndarray:
+def _table(call: NumpyCall, role: str) -> np.ndarray:
     if call.has(f"{role}_tensor"):
         return call.tensor(f"{role}_tensor").reshape(-1)
     if call.has(f"{role}_strings"):
@@ -141,7 +141,7 @@ def _table(call: KernelCall, role: str) -> np.ndarray:
     return np.array(call.numbers(f"{role}_floats"), np.float32)
 
 
-def _default(call: KernelCall, dtype: np.dtype) -> Scalar:
+def _default(call: NumpyCall, dtype: np.dtype) -> Scalar:
     if call.has("default_tensor"):
         return call.tensor("default_tensor").reshape(()).item()
     if dtype.hasobject:
@@ -156,7 +156,7 @@ def _key(item: Scalar) -> Scalar:
     return "NaN" if isinstance(item, float) and item != item else item
 
 
-def tf_idf_vectorizer(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def tf_idf_vectorizer(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Count n-grams of a pool in each row, and weigh the counts."""
     shortest, longest = call.integer("min_gram_length"), call.integer("max_gram_length")
     most_skips = call.integer("max_skip_count")
@@ -191,7 +191,7 @@ def tf_idf_vectorizer(call: KernelCall, x: np.ndarray) -> np.ndarray:
     return result.astype(np.float32).reshape(*x.shape[:-1], width)
 
 
-def _pool(call: KernelCall, places: tuple[int, ...]) -> dict[tuple[Scalar, ...], int]:
+def _pool(call: NumpyCall, places: tuple[int, ...]) -> dict[tuple[Scalar, ...], int]:
     """Return the number of each n-gram of the pool."""
     items: list[Scalar] = [*call.strings("pool_strings"), *call.integers("pool_int64s", ())]
     starts = call.integers("ngram_counts")

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from intarsia.plugin.accelerator import Call, Support, operator_row
 
-from ..draft import Draft, Tensor
+from ..draft import NetworkDraft, Tensor
 from .row import attribute
 
 
@@ -27,7 +27,7 @@ class Activation(Struct, frozen=True):
     alpha: str | float = 0.0
     beta: str | float = 0.0
 
-    def lower(self, draft: Draft, call: Call) -> Tensor:
+    def lower(self, draft: NetworkDraft, call: Call) -> Tensor:
         """Apply it."""
         alpha, beta = (_parameter(call, given) for given in (self.alpha, self.beta))
         return draft.activation(draft.value(call.args[0]), self.kind, alpha, beta)
@@ -55,7 +55,7 @@ _ACTIVATIONS = MappingProxyType(
 )
 
 
-def _lower_gelu(draft: Draft, call: Call) -> Tensor:
+def _lower_gelu(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     kind = "GELU_TANH" if attrs.approximate else "GELU_ERF"
     return draft.activation(draft.value(call.args[0]), kind)
@@ -66,7 +66,7 @@ def _supports_celu(call: Call) -> Support:
     return Support.yes() if attrs.alpha > 0 else attribute(f"alpha {attrs.alpha} is not positive")
 
 
-def _lower_celu(draft: Draft, call: Call) -> Tensor:
+def _lower_celu(draft: NetworkDraft, call: Call) -> Tensor:
     """``alpha * elu(x / alpha)``."""
     attrs: Any = call.attrs
     x = draft.value(call.args[0])
@@ -74,25 +74,25 @@ def _lower_celu(draft: Draft, call: Call) -> Tensor:
     return draft.binary(bent, draft.number(attrs.alpha, bent), "PROD")
 
 
-def _lower_hard_swish(draft: Draft, call: Call) -> Tensor:
+def _lower_hard_swish(draft: NetworkDraft, call: Call) -> Tensor:
     x = draft.value(call.args[0])
     return draft.binary(x, draft.activation(x, "HARD_SIGMOID", 1 / 6, 0.5), "PROD")
 
 
-def _lower_silu(draft: Draft, call: Call) -> Tensor:
+def _lower_silu(draft: NetworkDraft, call: Call) -> Tensor:
     x = draft.value(call.args[0])
     return draft.binary(x, draft.activation(x, "SIGMOID"), "PROD")
 
 
-def _lower_mish(draft: Draft, call: Call) -> Tensor:
+def _lower_mish(draft: NetworkDraft, call: Call) -> Tensor:
     x = draft.value(call.args[0])
     grown = draft.activation(x, "SOFTPLUS", 1.0, 1.0)
     return draft.binary(x, draft.activation(grown, "TANH"), "PROD")
 
 
-def _lower_prelu(draft: Draft, call: Call) -> Tensor:
+def _lower_prelu(draft: NetworkDraft, call: Call) -> Tensor:
     x, slope = draft.level(*(draft.value(arg) for arg in call.args))
-    return draft.finish(draft.network.add_parametric_relu(x, slope))
+    return draft.output_of(draft.network.add_parametric_relu(x, slope))
 
 
 ROWS = (

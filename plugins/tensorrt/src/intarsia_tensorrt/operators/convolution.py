@@ -7,7 +7,7 @@ from typing import Any
 
 from intarsia.plugin.accelerator import Call, Constant, Support, operator_row, sizes, tensor_type
 
-from ..draft import Draft, Tensor
+from ..draft import NetworkDraft, Tensor
 from .row import WEIGHED, attribute, shape
 
 
@@ -45,7 +45,7 @@ def supports_transposed(call: Call) -> Support:
     return _spatial_rank(call)
 
 
-def _weight_and_bias(draft: Draft, call: Call) -> tuple[tuple[int, ...], Any, Any]:
+def _weight_and_bias(draft: NetworkDraft, call: Call) -> tuple[tuple[int, ...], Any, Any]:
     """Return the kernel's shape, and weights and bias as the library takes them."""
     weight = call.args[1]
     assert isinstance(weight, Constant)  # the row asks for it
@@ -57,7 +57,7 @@ def _weight_and_bias(draft: Draft, call: Call) -> tuple[tuple[int, ...], Any, An
     return with_height(weight.data.shape)[2:], draft.weights(weight.data), bias
 
 
-def _lower_conv(draft: Draft, call: Call) -> Tensor:
+def _lower_conv(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     data = draft.value(call.args[0])
     kernel, weight, bias = _weight_and_bias(draft, call)
@@ -69,16 +69,16 @@ def _lower_conv(draft: Draft, call: Call) -> Tensor:
     layer.pre_padding = two(tuple(low for low, _ in attrs.padding), 0)
     layer.post_padding = two(tuple(high for _, high in attrs.padding), 0)
     layer.dilation_nd = two(attrs.dilation, 1)
-    _finish_window(layer, attrs)
-    return draft.reshape(draft.finish(layer), sizes(call))
+    _set_window(layer, attrs)
+    return draft.reshape(draft.output_of(layer), sizes(call))
 
 
-def _lower_transposed(draft: Draft, call: Call) -> Tensor:
+def _lower_transposed(draft: NetworkDraft, call: Call) -> Tensor:
     return convolve_back(draft, call, draft.value(call.args[0]), _weight_and_bias(draft, call))
 
 
 def convolve_back(
-    draft: Draft, call: Call, data: Tensor, weights: tuple[tuple[int, ...], Any, Any]
+    draft: NetworkDraft, call: Call, data: Tensor, weights: tuple[tuple[int, ...], Any, Any]
 ) -> Tensor:
     """Append a transposed convolution: the kernel's shape, weights and bias are given."""
     attrs: Any = call.attrs
@@ -89,11 +89,11 @@ def convolve_back(
         raise draft.refused()
     layer.pre_padding = two(tuple(low for low, _ in attrs.padding), 0)
     layer.post_padding = two(_high_padding(call), 0)
-    _finish_window(layer, attrs)
-    return draft.reshape(draft.finish(layer), sizes(call))
+    _set_window(layer, attrs)
+    return draft.reshape(draft.output_of(layer), sizes(call))
 
 
-def _finish_window(layer: Any, attrs: Any) -> None:
+def _set_window(layer: Any, attrs: Any) -> None:
     layer.stride_nd = two(attrs.strides, 1)
     layer.num_groups = attrs.groups
 

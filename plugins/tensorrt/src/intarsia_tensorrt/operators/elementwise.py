@@ -17,7 +17,7 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from ..draft import Draft, Tensor
+from ..draft import NetworkDraft, Tensor
 from .row import FLOATS, MOVED, NUMBERS, WHOLE, NetworkRow
 
 _BOOLS = (DType.BOOL,)
@@ -34,7 +34,7 @@ class Unary(Struct, frozen=True):
     operations: tuple[str, ...]
     sensitive: bool = False
 
-    def lower(self, draft: Draft, call: Call) -> Tensor:
+    def lower(self, draft: NetworkDraft, call: Call) -> Tensor:
         """Apply them."""
         value = draft.exact(call.args[0]) if self.sensitive else draft.value(call.args[0])
         for operation in self.operations:
@@ -59,7 +59,7 @@ _PLAIN = MappingProxyType(
 _SIGNED = MappingProxyType({"abs": "ABS", "negative": "NEG", "sign": "SIGN"})
 
 
-class Binary(Struct, frozen=True):
+class ElementwiseLayer(Struct, frozen=True):
     """One ``ElementWiseOperation`` of both operands.
 
     Attributes:
@@ -70,7 +70,7 @@ class Binary(Struct, frozen=True):
     operation: str
     sensitive: bool = False
 
-    def lower(self, draft: Draft, call: Call) -> Tensor:
+    def lower(self, draft: NetworkDraft, call: Call) -> Tensor:
         """Apply it."""
         a, b = (draft.exact(x) if self.sensitive else draft.value(x) for x in call.args)
         return draft.binary(a, b, self.operation)
@@ -91,7 +91,7 @@ class Comparison(Struct, frozen=True):
     operations: tuple[str, ...]
     negate: bool = False
 
-    def lower(self, draft: Draft, call: Call) -> Tensor:
+    def lower(self, draft: NetworkDraft, call: Call) -> Tensor:
         """Apply them."""
         a, b = (draft.exact(x) for x in call.args)
         found = [draft.binary(a, b, operation) for operation in self.operations]
@@ -120,7 +120,7 @@ def _supports_where(call: Call) -> Support:
     return Support.yes()
 
 
-def _lower_where(draft: Draft, call: Call) -> Tensor:
+def _lower_where(draft: NetworkDraft, call: Call) -> Tensor:
     return draft.select(*(draft.value(arg) for arg in call.args))
 
 
@@ -142,7 +142,7 @@ def _supports_cast(call: Call) -> Support:
     return Support.yes()
 
 
-def _lower_cast(draft: Draft, call: Call) -> Tensor:
+def _lower_cast(draft: NetworkDraft, call: Call) -> Tensor:
     source, result = tensor_type(call.args[0]).dtype, tensor_type(call).dtype
     if source is not DType.UINT8:
         return draft.cast(draft.exact(call.args[0]), result)
@@ -151,7 +151,7 @@ def _lower_cast(draft: Draft, call: Call) -> Tensor:
     return levels if result is DType.FLOAT32 else draft.cast(levels, result)
 
 
-def clip(draft: Draft, value: Tensor, low: float, high: float) -> Tensor:
+def clip(draft: NetworkDraft, value: Tensor, low: float, high: float) -> Tensor:
     """Return floating-point numbers within limits, either of which may be infinite."""
     if low == 0.0 and high == math.inf:
         return draft.activation(value, "RELU")
@@ -178,13 +178,13 @@ ROWS = (
     ),
     operator_row("logical_not", Unary(("NOT",)).lower, dtypes=_BOOLS),
     *(
-        operator_row(name, Binary(operation).lower, dtypes=NUMBERS)
+        operator_row(name, ElementwiseLayer(operation).lower, dtypes=NUMBERS)
         for name, operation in _ARITHMETIC.items()
     ),
-    operator_row("divide", Binary("DIV").lower, doc=f"no {_INTEGER_DIVISION}"),
-    operator_row("power", Binary("POW", sensitive=True).lower, doc="no integers"),
+    operator_row("divide", ElementwiseLayer("DIV").lower, doc=f"no {_INTEGER_DIVISION}"),
+    operator_row("power", ElementwiseLayer("POW", sensitive=True).lower, doc="no integers"),
     *(
-        operator_row(name, Binary(operation).lower, dtypes=_BOOLS)
+        operator_row(name, ElementwiseLayer(operation).lower, dtypes=_BOOLS)
         for name, operation in _LOGICAL.items()
     ),
     *(

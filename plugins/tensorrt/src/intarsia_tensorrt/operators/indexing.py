@@ -18,11 +18,11 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from ..draft import Draft, Tensor, member
+from ..draft import NetworkDraft, Tensor, member
 from .row import MOVED, NUMBERS, WHOLE, NetworkRow
 
 
-def _in_range(draft: Draft, indices: Tensor, limits: np.ndarray) -> Tensor:
+def _in_range(draft: NetworkDraft, indices: Tensor, limits: np.ndarray) -> Tensor:
     """Return indices in ``range(limit)``; limits broadcast to them."""
     kind = draft.dtype_of(indices)
     own = numpy_dtype(kind)
@@ -35,25 +35,25 @@ def _in_range(draft: Draft, indices: Tensor, limits: np.ndarray) -> Tensor:
     return draft.binary(draft.binary(counted, zero, "MAX"), last, "MIN")
 
 
-def _lower_take(draft: Draft, call: Call) -> Tensor:
+def _lower_take(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     axis: int = attrs.axis
     x = draft.value(call.args[0])
     limit = np.array(sizes(call.args[0])[axis])
     indices = _in_range(draft, draft.exact(call.args[1]), limit)
-    return draft.finish(draft.network.add_gather(x, indices, axis))
+    return draft.output_of(draft.network.add_gather(x, indices, axis))
 
 
-def _gather(draft: Draft, x: Tensor, indices: Tensor, mode: str, **settings: int) -> Tensor:
+def _gather(draft: NetworkDraft, x: Tensor, indices: Tensor, mode: str, **settings: int) -> Tensor:
     layer = draft.network.add_gather_v2(x, indices, member(draft.trt.GatherMode, mode))
     if layer is None:
         raise draft.refused()
     for name, value in settings.items():
         setattr(layer, name, value)
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
-def _lower_gather_elements(draft: Draft, call: Call) -> Tensor:
+def _lower_gather_elements(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     along: int = attrs.axis
     whole, picked = sizes(call.args[0]), sizes(call.args[1])
@@ -65,7 +65,7 @@ def _lower_gather_elements(draft: Draft, call: Call) -> Tensor:
     return _gather(draft, x, indices, "ELEMENT", axis=along)
 
 
-def _lower_gather_nd(draft: Draft, call: Call) -> Tensor:
+def _lower_gather_nd(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     depth = sizes(call.args[1])[-1]
     limits = np.array(sizes(call.args[0])[attrs.batch_dims : attrs.batch_dims + depth])
@@ -74,7 +74,7 @@ def _lower_gather_nd(draft: Draft, call: Call) -> Tensor:
     return _gather(draft, x, indices, "ND", num_elementwise_dims=attrs.batch_dims)
 
 
-def _lower_one_hot(draft: Draft, call: Call) -> Tensor:
+def _lower_one_hot(draft: NetworkDraft, call: Call) -> Tensor:
     """Compare the indices, and the indices counted from the end, with every position."""
     attrs: Any = call.attrs
     indices = draft.exact(call.args[0])
@@ -93,13 +93,13 @@ def _lower_one_hot(draft: Draft, call: Call) -> Tensor:
     return draft.select(draft.binary(hit, wrapped, "OR"), on, off)
 
 
-def _single(draft: Draft, like: Expr, value: float) -> Tensor:
+def _single(draft: NetworkDraft, like: Expr, value: float) -> Tensor:
     dtype = tensor_type(like).dtype
     ones = (1,) * len(sizes(like))
     return draft.constant(np.full(ones, value).astype(numpy_dtype(dtype)), dtype)
 
 
-def _lower_triangular(draft: Draft, call: Call) -> Tensor:
+def _lower_triangular(draft: NetworkDraft, call: Call) -> Tensor:
     """Choose by a constant: which places are kept."""
     attrs: Any = call.attrs
     x = draft.value(call.args[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax and normalisations; always in the exact type, as sums are sensitive."""
+"""Softmax and normalizations; always in the exact type, as sums are sensitive."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from intarsia.plugin.accelerator import (
     widen,
 )
 
-from ..draft import Draft, Tensor, mask, member
+from ..draft import NetworkDraft, Tensor, mask, member
 from .row import WEIGHED
 
 
-def _lower_softmax(draft: Draft, call: Call) -> Tensor:
+def _lower_softmax(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     return softmax(draft, draft.exact(call.args[0]), attrs.axis)
 
 
-def softmax(draft: Draft, x: Tensor, axis: int) -> Tensor:
+def softmax(draft: NetworkDraft, x: Tensor, axis: int) -> Tensor:
     """Return the softmax along one axis."""
     layer = draft.network.add_softmax(x)
     layer.axes = mask((axis,))
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
-def _lower_log_softmax(draft: Draft, call: Call) -> Tensor:
+def _lower_log_softmax(draft: NetworkDraft, call: Call) -> Tensor:
     """Shift by the maximum, subtract the logarithm of the sum: a softmax would underflow."""
     attrs: Any = call.attrs
     x, axes = draft.exact(call.args[0]), (attrs.axis,)
@@ -43,7 +43,7 @@ def _lower_log_softmax(draft: Draft, call: Call) -> Tensor:
 
 
 def _standardized(
-    draft: Draft, x: Tensor, like: Expr, axes: tuple[int, ...], **more: Any
+    draft: NetworkDraft, x: Tensor, like: Expr, axes: tuple[int, ...], **more: Any
 ) -> Tensor:
     """Return zero mean and unit variance over axes: the library's layer with scale 1 and bias 0."""
     whole, groups = sizes(like), more.get("groups", 1)
@@ -56,27 +56,27 @@ def _standardized(
     if layer is None:
         raise draft.refused()
     layer.epsilon, layer.num_groups = more["epsilon"], groups
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
-def _scaled(draft: Draft, x: Tensor, affine: list[Tensor]) -> Tensor:
+def _scaled(draft: NetworkDraft, x: Tensor, affine: list[Tensor]) -> Tensor:
     result = draft.binary(x, affine[0], "PROD")
     return draft.binary(result, affine[1], "SUM") if len(affine) > 1 else result
 
 
-def _columns(draft: Draft, call: Call) -> list[Tensor]:
+def _columns(draft: NetworkDraft, call: Call) -> list[Tensor]:
     """Return scale and bias, one for each channel, as columns."""
     rest = (1,) * (len(sizes(call)) - 2)
     return [draft.reshape(draft.exact(v), (1, *sizes(v), *rest)) for v in call.args[1:]]
 
 
-def _lower_layer_norm(draft: Draft, call: Call) -> Tensor:
+def _lower_layer_norm(draft: NetworkDraft, call: Call) -> Tensor:
     affine = [draft.exact(v) for v in call.args[1:]]
     return layer_norm(draft, call, draft.exact(call.args[0]), affine)
 
 
-def layer_norm(draft: Draft, call: Call, x: Tensor, affine: list[Tensor]) -> Tensor:
-    """Return a tensor normalised over the last axes, by the layer norm ``call``, and scaled."""
+def layer_norm(draft: NetworkDraft, call: Call, x: Tensor, affine: list[Tensor]) -> Tensor:
+    """Return a tensor normalized over the last axes, by the layer norm ``call``, and scaled."""
     attrs: Any = call.attrs
     axes = tuple(range(attrs.axis, len(sizes(call))))
     if attrs.axis == 0 or axes == tuple(range(2, len(sizes(call)))):
@@ -88,21 +88,21 @@ def layer_norm(draft: Draft, call: Call, x: Tensor, affine: list[Tensor]) -> Ten
     return _scaled(draft, result, affine)
 
 
-def _unit(draft: Draft, x: Tensor, axes: tuple[int, ...], epsilon: float) -> Tensor:
+def _unit(draft: NetworkDraft, x: Tensor, axes: tuple[int, ...], epsilon: float) -> Tensor:
     """Return ``x`` by its root mean square over axes."""
     square = draft.reduce(draft.binary(x, x, "PROD"), "AVG", axes, keep=True)
     root = draft.unary(draft.binary(square, draft.number(epsilon, square), "SUM"), "SQRT")
     return draft.binary(x, root, "DIV")
 
 
-def _lower_rms_norm(draft: Draft, call: Call) -> Tensor:
+def _lower_rms_norm(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     x = draft.exact(call.args[0])
     axes = tuple(range(attrs.axis, len(sizes(call))))
     return _scaled(draft, _unit(draft, x, axes, attrs.epsilon), [draft.exact(call.args[1])])
 
 
-def _lower_instance_norm(draft: Draft, call: Call) -> Tensor:
+def _lower_instance_norm(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     x = draft.exact(call.args[0])
     axes = tuple(range(2, len(sizes(call))))
@@ -110,7 +110,7 @@ def _lower_instance_norm(draft: Draft, call: Call) -> Tensor:
     return _scaled(draft, result, _columns(draft, call))
 
 
-def _lower_group_norm(draft: Draft, call: Call) -> Tensor:
+def _lower_group_norm(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     x, whole = draft.exact(call.args[0]), sizes(call)
     grouped = draft.reshape(x, (whole[0], attrs.groups, whole[1] // attrs.groups, *whole[2:]))
@@ -120,7 +120,7 @@ def _lower_group_norm(draft: Draft, call: Call) -> Tensor:
     return _scaled(draft, result, _columns(draft, call))
 
 
-def _lower_batch_norm(draft: Draft, call: Call) -> Tensor:
+def _lower_batch_norm(draft: NetworkDraft, call: Call) -> Tensor:
     """Fold the statistics into a scale and a shift for each channel."""
     attrs: Any = call.attrs
     given = [v.data for v in call.args[1:] if isinstance(v, Constant)]  # the row asks for all
@@ -138,10 +138,10 @@ def _lower_batch_norm(draft: Draft, call: Call) -> Tensor:
     layer = draft.network.add_scale_nd(
         x, mode, shift, factor, draft.trt.Weights(draft.type_of(dtype)), 1
     )
-    return draft.reshape(draft.finish(layer), sizes(call))
+    return draft.reshape(draft.output_of(layer), sizes(call))
 
 
-def _lower_l2_normalize(draft: Draft, call: Call) -> Tensor:
+def _lower_l2_normalize(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     x, axes = draft.exact(call.args[0]), (attrs.axis,)
     part = draft.binary(x, x, "PROD") if attrs.p == 2 else draft.unary(x, "ABS")

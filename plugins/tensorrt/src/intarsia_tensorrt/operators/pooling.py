@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling windows, local response normalisation, reductions, and places of extremes."""
+"""Pooling windows, local response normalization, reductions, and places of extremes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from intarsia.plugin.accelerator import Call, DType, Support, operator_row, sizes
 
-from ..draft import Draft, Tensor, mask, member
+from ..draft import NetworkDraft, Tensor, mask, member
 from .convolution import two, with_height
 from .row import BYTES, FLOATS, NUMBERS, NetworkRow, attribute, shape
 
@@ -48,7 +48,7 @@ def supports_pool(call: Call) -> Support:
     return Support.yes()
 
 
-def pool(draft: Draft, call: Call, data: Tensor) -> Tensor:
+def pool(draft: NetworkDraft, call: Call, data: Tensor) -> Tensor:
     """Return the pooled tensor: max for ``nn.max_pool``, mean for others."""
     attrs: Any = call.attrs
     low = tuple(before for before, _ in attrs.padding)
@@ -67,10 +67,12 @@ def pool(draft: Draft, call: Call, data: Tensor) -> Tensor:
     layer.pre_padding, layer.post_padding = two(low, 0), two(high, 0)
     if name == "AVERAGE":
         layer.average_count_excludes_padding = True
-    return draft.reshape(draft.finish(layer), sizes(call))
+    return draft.reshape(draft.output_of(layer), sizes(call))
 
 
-def _zero_padded(draft: Draft, data: Tensor, low: tuple[int, ...], high: tuple[int, ...]) -> Tensor:
+def _zero_padded(
+    draft: NetworkDraft, data: Tensor, low: tuple[int, ...], high: tuple[int, ...]
+) -> Tensor:
     """Return the data with zeros around; padding of a pooling layer may not differ at the ends."""
     if not any((*low, *high)):
         return data
@@ -81,7 +83,7 @@ def _zero_padded(draft: Draft, data: Tensor, low: tuple[int, ...], high: tuple[i
     return draft.slice(data, start, (*whole[:2], *grown), ones, "FILL", 0.0)
 
 
-def _lower_pool(draft: Draft, call: Call) -> Tensor:
+def _lower_pool(draft: NetworkDraft, call: Call) -> Tensor:
     """Of 8-bit integers, the largest is that of the same numbers as floats."""
     data = draft.value(call.args[0])
     if draft.dtype_of(data) is not DType.INT8:
@@ -101,11 +103,11 @@ def _supports_lrn(call: Call) -> Support:
     return Support.yes()
 
 
-def _lower_lrn(draft: Draft, call: Call) -> Tensor:
+def _lower_lrn(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     x = draft.exact(call.args[0])
     layer = draft.network.add_lrn(x, attrs.size, attrs.alpha, attrs.beta, attrs.bias)
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
 def _reduces(call: Call) -> Support:
@@ -113,13 +115,13 @@ def _reduces(call: Call) -> Support:
     return Support.yes() if attrs.axes else attribute("no axes: nothing is reduced")
 
 
-class Reduction(Struct, frozen=True):
+class ReduceLayer(Struct, frozen=True):
     """One ``ReduceOperation``; sums are exact with ``-fp16`` too."""
 
     operation: str
     exact: bool = True
 
-    def lower(self, draft: Draft, call: Call) -> Tensor:
+    def lower(self, draft: NetworkDraft, call: Call) -> Tensor:
         """Apply it."""
         attrs: Any = call.attrs
         x = draft.exact(call.args[0]) if self.exact else draft.value(call.args[0])
@@ -128,10 +130,10 @@ class Reduction(Struct, frozen=True):
 
 _REDUCTIONS = MappingProxyType(
     {
-        "sum": Reduction("SUM"),
-        "prod": Reduction("PROD"),
-        "max": Reduction("MAX", exact=False),
-        "min": Reduction("MIN", exact=False),
+        "sum": ReduceLayer("SUM"),
+        "prod": ReduceLayer("PROD"),
+        "max": ReduceLayer("MAX", exact=False),
+        "min": ReduceLayer("MIN", exact=False),
     }
 )
 
@@ -141,7 +143,7 @@ class Truth(Struct, frozen=True):
 
     operation: str
 
-    def lower(self, draft: Draft, call: Call) -> Tensor:
+    def lower(self, draft: NetworkDraft, call: Call) -> Tensor:
         """Cast, reduce, cast."""
         attrs: Any = call.attrs
         x = draft.cast(draft.exact(call.args[0]), DType.INT32)
@@ -156,19 +158,19 @@ def _supports_place(call: Call) -> Support:
     return Support.yes()
 
 
-class Place(Struct, frozen=True):
+class ArgExtreme(Struct, frozen=True):
     """The index of an extreme: the first of one sorted element."""
 
     operation: str
 
-    def lower(self, draft: Draft, call: Call) -> Tensor:
+    def lower(self, draft: NetworkDraft, call: Call) -> Tensor:
         """Apply ``TopK`` with one result."""
         attrs: Any = call.attrs
         x, axis = draft.exact(call.args[0]), attrs.axis
         if len(draft.shape_of(x)) == 1:  # the library asks for two dimensions
             x, axis = draft.expand(x, 2), 1
         kind = member(draft.trt.TopKOperation, self.operation)
-        found = draft.finish(draft.network.add_topk(x, kind, 1, mask((axis,))), 1)
+        found = draft.output_of(draft.network.add_topk(x, kind, 1, mask((axis,))), 1)
         return draft.cast(draft.reshape(found, sizes(call)), DType.INT64)
 
 
@@ -188,14 +190,14 @@ ROWS = (
         operator_row(name, reduction.lower, _reduces, dtypes=NUMBERS, doc="at least one axis")
         for name, reduction in _REDUCTIONS.items()
     ),
-    operator_row("mean", Reduction("AVG").lower, _reduces, doc="at least one axis"),
+    operator_row("mean", ReduceLayer("AVG").lower, _reduces, doc="at least one axis"),
     operator_row("all", Truth("MIN").lower, _reduces, dtypes=_BOOLS, doc="at least one axis"),
     operator_row("any", Truth("MAX").lower, _reduces, dtypes=_BOOLS, doc="at least one axis"),
     operator_row(
-        "argmax", Place("MAX").lower, _supports_place, others=(DType.INT64,), doc="the first"
+        "argmax", ArgExtreme("MAX").lower, _supports_place, others=(DType.INT64,), doc="the first"
     ),
     operator_row(
-        "argmin", Place("MIN").lower, _supports_place, others=(DType.INT64,), doc="the first"
+        "argmin", ArgExtreme("MIN").lower, _supports_place, others=(DType.INT64,), doc="the first"
     ),
     NetworkRow.refused("cumsum", "only newer releases of the library have running sums"),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised operators, as quantise and dequantise layers that the library fuses.
+"""Quantized operators, as quantize and dequantize layers that the library fuses.
 
 Its 8-bit integers are signed and symmetric, and only weights have a scale for each channel. Where
 all zero points are 0, it may compute in 8 bits. Another zero point is added in layers of float32,
@@ -27,7 +27,7 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from ..draft import Draft, Quantized, Tensor
+from ..draft import NetworkDraft, Quantized, Tensor
 from .convolution import convolve_back, supports_transposed, two, with_height
 from .elementwise import clip
 from .linear import product
@@ -58,29 +58,29 @@ def _zero(zero: np.ndarray) -> int:
     return int(zero.reshape(-1)[0]) - (128 if zero.dtype == np.uint8 else 0)
 
 
-def _whole(draft: Draft, x: Tensor, zero: int) -> Tensor:
+def _whole(draft: NetworkDraft, x: Tensor, zero: int) -> Tensor:
     """Return 8-bit integers less their zero point, as float32."""
     levels = draft.cast(x, DType.FLOAT32)
     return draft.binary(levels, draft.number(-zero, levels), "SUM")
 
 
-def _placed(draft: Draft, x: Tensor, zero: int) -> Tensor:
+def _placed(draft: NetworkDraft, x: Tensor, zero: int) -> Tensor:
     """Round to whole numbers, then add a zero point: ties are even before it."""
     whole = draft.unary(x, "ROUND")
     return draft.stored(draft.binary(whole, draft.number(zero, whole), "SUM"))
 
 
-def dequantize(draft: Draft, x: Tensor, scale: Expr, zero: Expr) -> Tensor:
+def dequantize(draft: NetworkDraft, x: Tensor, scale: Expr, zero: Expr) -> Tensor:
     """Return what 8-bit integers stand for, in float32."""
     by, at = _data(scale).reshape(()).astype(np.float32), _zero(_data(zero))
     if at:
         whole = _whole(draft, x, at)
         return draft.binary(whole, draft.number(float(by), whole), "PROD")
     factor = draft.constant(by, DType.FLOAT32)
-    return draft.finish(draft.network.add_dequantize(x, factor, draft.type_of(DType.FLOAT32)))
+    return draft.output_of(draft.network.add_dequantize(x, factor, draft.type_of(DType.FLOAT32)))
 
 
-def quantize(draft: Draft, x: Tensor, scale: Expr, zero: Expr) -> Tensor:
+def quantize(draft: NetworkDraft, x: Tensor, scale: Expr, zero: Expr) -> Tensor:
     """Return float32 numbers as 8-bit integers; a zero point is added to what is rounded."""
     by, at = _data(scale).reshape(()).astype(np.float32), _zero(_data(zero))
     if at:
@@ -88,7 +88,7 @@ def quantize(draft: Draft, x: Tensor, scale: Expr, zero: Expr) -> Tensor:
     else:
         factor = draft.constant(by, DType.FLOAT32)
         layer = draft.network.add_quantize(x, factor, draft.type_of(DType.INT8))
-        stored = draft.finish(layer)
+        stored = draft.output_of(layer)
     draft.quantized[stored.name] = Quantized(x, scale, zero)
     return stored
 
@@ -102,7 +102,7 @@ def _supports_clip(call: Call) -> Support:
     return Support.yes()
 
 
-def _lower_clip(draft: Draft, call: Call) -> Tensor:
+def _lower_clip(draft: NetworkDraft, call: Call) -> Tensor:
     """Limit numbers; 8-bit integers as what they stand for, where a layer in front made them.
 
     The library fuses a convolution with the activation behind it, and not with a limit on integers:
@@ -124,7 +124,7 @@ def _lower_clip(draft: Draft, call: Call) -> Tensor:
     return quantize(draft, real, made.scale, made.zero)
 
 
-def _operand(draft: Draft, call: Call, place: int) -> Tensor:
+def _operand(draft: NetworkDraft, call: Call, place: int) -> Tensor:
     """Return what an operand with a scale and a zero point behind it stands for."""
     value, scale, zero = call.args[place : place + 3]
     if isinstance(value, Constant):
@@ -141,8 +141,8 @@ def _real_weight(call: Call, axis: int) -> np.ndarray:
     return ((stored.astype(np.int32) - at.astype(np.int32)) * by).astype(np.float32)
 
 
-def _weight(draft: Draft, call: Call, axis: int) -> Tensor:
-    """Return constant weights through a dequantise layer, or as real ones if that cannot be."""
+def _weight(draft: NetworkDraft, call: Call, axis: int) -> Tensor:
+    """Return constant weights through a dequantize layer, or as real ones if that cannot be."""
     stored, scale, zero = (_data(call.args[index]) for index in (3, 4, 5))
     if zero.any() or stored.dtype == np.uint8:
         real = _real_weight(call, axis)
@@ -153,7 +153,7 @@ def _weight(draft: Draft, call: Call, axis: int) -> Tensor:
     layer = draft.network.add_dequantize(given, factor, draft.type_of(DType.FLOAT32))
     if layer is not None and flat.ndim:
         layer.axis = axis
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
 class Single(Struct, frozen=True):
@@ -166,15 +166,15 @@ class Single(Struct, frozen=True):
         return _single(call, self.scales)
 
 
-def _lower_quantize(draft: Draft, call: Call) -> Tensor:
+def _lower_quantize(draft: NetworkDraft, call: Call) -> Tensor:
     return quantize(draft, draft.exact(call.args[0]), *call.args[1:3])
 
 
-def _lower_dequantize(draft: Draft, call: Call) -> Tensor:
+def _lower_dequantize(draft: NetworkDraft, call: Call) -> Tensor:
     return _operand(draft, call, 0)
 
 
-def _lower_requantize(draft: Draft, call: Call) -> Tensor:
+def _lower_requantize(draft: NetworkDraft, call: Call) -> Tensor:
     return quantize(draft, _operand(draft, call, 0), *call.args[3:5])
 
 
@@ -203,7 +203,7 @@ def _real_bias(call: Call) -> np.ndarray | None:
     return (_data(call.args[8]).astype(np.float64) * unit).astype(np.float32)
 
 
-def _lower_conv(draft: Draft, call: Call) -> Tensor:
+def _lower_conv(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     data = draft.value(call.args[0])
     data = draft.reshape(data, with_height(draft.shape_of(data)))
@@ -225,7 +225,7 @@ def _lower_conv(draft: Draft, call: Call) -> Tensor:
     layer.dilation_nd = two(attrs.dilation, 1)
     layer.pre_padding = two(tuple(low for low, _ in attrs.padding), 0)
     layer.post_padding = two(tuple(high for _, high in attrs.padding), 0)
-    result = quantize(draft, draft.finish(layer), *call.args[6:8])
+    result = quantize(draft, draft.output_of(layer), *call.args[6:8])
     return draft.reshape(result, sizes(call))
 
 
@@ -236,7 +236,7 @@ def _supports_matmul(call: Call) -> Support:
     return _supports_linear(call)
 
 
-def _lower_matmul(draft: Draft, call: Call) -> Tensor:
+def _lower_matmul(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     left = _operand(draft, call, 0)
     axis = 0 if attrs.transpose_b else 1
@@ -251,13 +251,13 @@ def _lower_matmul(draft: Draft, call: Call) -> Tensor:
     return quantize(draft, result, *call.args[6:8])
 
 
-class Binary(Struct, frozen=True):
+class QuantizedElementwise(Struct, frozen=True):
     """One ``ElementWiseOperation`` of the real numbers."""
 
     operation: str
 
-    def lower(self, draft: Draft, call: Call) -> Tensor:
-        """Dequantise both, apply it, quantise."""
+    def lower(self, draft: NetworkDraft, call: Call) -> Tensor:
+        """Dequantize both, apply it, quantize."""
         a, b = (_operand(draft, call, place) for place in (0, 3))
         return quantize(draft, draft.binary(a, b, self.operation), *call.args[6:8])
 
@@ -272,7 +272,7 @@ def _supports_mean(call: Call) -> Support:
     return _single(call, (1, 3))
 
 
-def _lower_mean(draft: Draft, call: Call) -> Tensor:
+def _lower_mean(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     axes: tuple[int, ...] = attrs.axes
     if not _has_zeros(call):
@@ -289,7 +289,7 @@ def _has_zeros(call: Call) -> bool:
     return any(_zero(_data(call.args[index])) for index in (2, 4))
 
 
-def _averaged(draft: Draft, call: Call, x: Tensor, count: np.float32) -> Tensor:
+def _averaged(draft: NetworkDraft, call: Call, x: Tensor, count: np.float32) -> Tensor:
     """Bring whole numbers, or sums of ``count`` of them, to the result's scale at once."""
     scale, new = (_data(call.args[index]).reshape(()).astype(np.float32) for index in (1, 3))
     factor = draft.number(float(scale / (new * count)), x)
@@ -301,7 +301,7 @@ def _supports_avg_pool(call: Call) -> Support:
     return _single(call, (1, 3)) if verdict else verdict
 
 
-def _lower_avg_pool(draft: Draft, call: Call) -> Tensor:
+def _lower_avg_pool(draft: NetworkDraft, call: Call) -> Tensor:
     if not _has_zeros(call):
         return quantize(draft, pool(draft, call, _operand(draft, call, 0)), *call.args[3:5])
     whole = _whole(draft, draft.value(call.args[0]), _zero(_data(call.args[2])))
@@ -313,7 +313,7 @@ def _supports_transposed(call: Call) -> Support:
     return _supports_linear(call) if verdict else verdict
 
 
-def _lower_transposed(draft: Draft, call: Call) -> Tensor:
+def _lower_transposed(draft: NetworkDraft, call: Call) -> Tensor:
     """Weights of a transposed convolution cannot come from a layer: they are real numbers."""
     real = _real_weight(call, 1)
     bias = _real_bias(call)
@@ -325,13 +325,13 @@ def _lower_transposed(draft: Draft, call: Call) -> Tensor:
     return quantize(draft, result, *call.args[6:8])
 
 
-def _lower_softmax(draft: Draft, call: Call) -> Tensor:
+def _lower_softmax(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     result = softmax(draft, _operand(draft, call, 0), attrs.axis)
     return quantize(draft, result, *call.args[3:5])
 
 
-def _lower_layer_norm(draft: Draft, call: Call) -> Tensor:
+def _lower_layer_norm(draft: NetworkDraft, call: Call) -> Tensor:
     affine = [draft.exact(v) for v in call.args[5:]]
     result = layer_norm(draft, call, _operand(draft, call, 0), affine)
     return quantize(draft, result, *call.args[3:5])
@@ -373,7 +373,7 @@ ROWS = (
     ),
     _row("qnn.matmul", _lower_matmul, _supports_matmul, (*_EIGHT, 8), ""),
     *(
-        _row(name, Binary(operation).lower, Single((1, 4, 6)).supports, _EIGHT, "")
+        _row(name, QuantizedElementwise(operation).lower, Single((1, 4, 6)).supports, _EIGHT, "")
         for name, operation in _BINARY.items()
     ),
     _row("qnn.mean", _lower_mean, _supports_mean, (1, 2, 3, 4), "at least one axis"),

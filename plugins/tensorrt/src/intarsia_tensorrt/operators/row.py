@@ -20,11 +20,11 @@ from intarsia.plugin.accelerator import (
     Type,
 )
 
-from ..draft import Draft, Tensor
+from ..draft import NetworkDraft, Tensor
 
-Lower: TypeAlias = "Callable[[Draft, Call], Tensor | tuple[Tensor, ...]]"
+Lower: TypeAlias = "Callable[[NetworkDraft, Call], Tensor | tuple[Tensor, ...]]"
 Supports: TypeAlias = "Callable[[Call], Support]"
-NetworkRow: TypeAlias = Row[Draft, Tensor | tuple[Tensor, ...]]
+NetworkRow: TypeAlias = Row[NetworkDraft, Tensor | tuple[Tensor, ...]]
 
 FLOATS = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
 WEIGHED = (DType.FLOAT32, DType.FLOAT16)

@@ -8,31 +8,31 @@ from typing import Any
 
 from intarsia.plugin.accelerator import Call, DType, Support, operator_row, sizes
 
-from ..draft import Draft, Tensor, member
+from ..draft import NetworkDraft, Tensor, member
 from .row import BYTES, MOVED, NUMBERS, NetworkRow, attribute, shape
 
 _VIEWED = (*MOVED, *BYTES)
 
 
-def _lower_reshape(draft: Draft, call: Call) -> Tensor:
+def _lower_reshape(draft: NetworkDraft, call: Call) -> Tensor:
     return draft.reshape(draft.value(call.args[0]), sizes(call))
 
 
-def _lower_transpose(draft: Draft, call: Call) -> Tensor:
+def _lower_transpose(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     return draft.transpose(draft.value(call.args[0]), attrs.axes)
 
 
-def _lower_concatenate(draft: Draft, call: Call) -> Tensor:
+def _lower_concatenate(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     layer = draft.network.add_concatenation([draft.value(arg) for arg in call.args])
     if layer is None:
         raise draft.refused()
     layer.axis = attrs.axis
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
-def _lower_split(draft: Draft, call: Call) -> tuple[Tensor, ...]:
+def _lower_split(draft: NetworkDraft, call: Call) -> tuple[Tensor, ...]:
     """One slice for each part."""
     attrs: Any = call.attrs
     x = draft.value(call.args[0])
@@ -45,12 +45,12 @@ def _lower_split(draft: Draft, call: Call) -> tuple[Tensor, ...]:
     return tuple(parts)
 
 
-def _lower_slice(draft: Draft, call: Call) -> Tensor:
+def _lower_slice(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     return draft.slice(draft.value(call.args[0]), attrs.begin, sizes(call), attrs.strides)
 
 
-def _lower_broadcast(draft: Draft, call: Call) -> Tensor:
+def _lower_broadcast(draft: NetworkDraft, call: Call) -> Tensor:
     """Slice with a stride of 0 along what is repeated."""
     whole = sizes(call)
     x = draft.expand(draft.value(call.args[0]), len(whole))
@@ -59,7 +59,7 @@ def _lower_broadcast(draft: Draft, call: Call) -> Tensor:
     return draft.slice(x, (0,) * len(whole), whole, strides)
 
 
-def _lower_flip(draft: Draft, call: Call) -> Tensor:
+def _lower_flip(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     whole = sizes(call)
     start = tuple(n - 1 if axis in attrs.axes else 0 for axis, n in enumerate(whole))
@@ -67,8 +67,8 @@ def _lower_flip(draft: Draft, call: Call) -> Tensor:
     return draft.slice(draft.value(call.args[0]), start, whole, strides)
 
 
-def _lower_copy(draft: Draft, call: Call) -> Tensor:
-    return draft.finish(draft.network.add_identity(draft.value(call.args[0])))
+def _lower_copy(draft: NetworkDraft, call: Call) -> Tensor:
+    return draft.output_of(draft.network.add_identity(draft.value(call.args[0])))
 
 
 _MODES = MappingProxyType(
@@ -91,7 +91,7 @@ def _supports_pad(call: Call) -> Support:
     return _supports_ranked(call)
 
 
-def _lower_pad(draft: Draft, call: Call) -> Tensor:
+def _lower_pad(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     x = draft.value(call.args[0])
     start = tuple(-low for low, _ in attrs.widths)
@@ -138,7 +138,7 @@ def _supports_resize(call: Call) -> Support:
     return Support.yes()
 
 
-def _lower_resize(draft: Draft, call: Call) -> Tensor:
+def _lower_resize(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     x = draft.value(call.args[0])
     whole = None if draft.batch is None else draft.shape_tensor(x, sizes(call))
@@ -156,10 +156,10 @@ def _lower_resize(draft: Draft, call: Call) -> Tensor:
         layer.nearest_rounding = member(draft.trt.ResizeRoundMode, _ROUNDING[attrs.nearest_mode])
     if attrs.mode == "cubic":
         layer.cubic_coeff = attrs.cubic_a
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
-def _lower_depth_to_space(draft: Draft, call: Call) -> Tensor:
+def _lower_depth_to_space(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     n, c, h, w = sizes(call.args[0])
     b, kept = attrs.block, c // attrs.block**2
@@ -171,7 +171,7 @@ def _lower_depth_to_space(draft: Draft, call: Call) -> Tensor:
     return draft.reshape(moved, sizes(call))
 
 
-def _lower_space_to_depth(draft: Draft, call: Call) -> Tensor:
+def _lower_space_to_depth(draft: NetworkDraft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     n, c, h, w = sizes(call.args[0])
     b = attrs.block

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from . import elementwise_cases, ordered_cases, quantised_cases, structure_cases, sum_cases
+from . import (
+    counted_cases,
+    elementwise_cases,
+    ordered_cases,
+    quantized_cases,
+    structure_cases,
+    sum_cases,
+)
 from .case import Case
 
 PER_SIGNATURE = 3
@@ -24,6 +31,10 @@ _TABLES = (
     structure_cases.spatial_cases,
     structure_cases.sampling_cases,
     structure_cases.tree_cases,
+    counted_cases.found_cases,
+    counted_cases.box_cases,
+    counted_cases.distinct_cases,
+    counted_cases.size_cases,
     ordered_cases.choice_cases,
     ordered_cases.suppression_cases,
     ordered_cases.scatter_cases,
@@ -35,12 +46,12 @@ _TABLES = (
     sum_cases.reduction_cases,
     sum_cases.place_cases,
     sum_cases.statistics_cases,
-    quantised_cases.scale_cases,
-    quantised_cases.narrow_cases,
-    quantised_cases.linear_cases,
-    quantised_cases.transposed_cases,
-    quantised_cases.normalization_cases,
-    quantised_cases.element_cases,
+    quantized_cases.scale_cases,
+    quantized_cases.narrow_cases,
+    quantized_cases.linear_cases,
+    quantized_cases.transposed_cases,
+    quantized_cases.normalization_cases,
+    quantized_cases.element_cases,
 )
 
 

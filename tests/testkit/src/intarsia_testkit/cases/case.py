@@ -10,13 +10,13 @@ from typing import Any, cast
 import numpy as np
 
 import intarsia
-from intarsia.partition.cost import Plan
 from intarsia_ir.graph.expr import Expr, Function, Var, call, constant, get_item, make_tuple
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.dtype import DType, parse_dtype
 from intarsia_runtime.errors import UnsupportedError
 

@@ -42,6 +42,9 @@ def suppression_cases() -> Iterator[Case]:
         for least in (0.3, -np.inf):
             attrs = {"count": count, "overlap": overlap, "least": least}
             yield Case("nn.non_max_suppression", (corners, scores), attrs)
+            limits = np.array([overlap, least], np.float32)
+            given = {"count": count, "overlap": 0.0}
+            yield Case("nn.non_max_suppression", (corners, scores, limits), given)
 
 
 def scatter_cases() -> Iterator[Case]:

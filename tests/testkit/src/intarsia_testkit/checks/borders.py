@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from intarsia.driver.build import build
-from intarsia.partition.cost import Plan
 from intarsia_ir.graph.expr import Expr, Function, Var, make_tuple
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.load import load
 
 from ..blocks import Block, Blocks, choose_blocks

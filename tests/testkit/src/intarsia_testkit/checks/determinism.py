@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.driver.stages import compile_regions, partition_module
-from intarsia.partition.cost import Plan
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.artifact.unit import CompiledUnit
 
 from ..blocks import choose_blocks, random_graph, sample_graph

@@ -40,10 +40,10 @@ class NumericChecks:
             if not some:
                 continue
             if table is not None:
-                some, said = accepted(table, some, fixed=fixed)
-                refusal = refusal or said
-            count, found, said = _run(subject, host, some, fixed=fixed)
-            ran, refusal = ran + count, refusal or said
+                some, reason = accepted(table, some, fixed=fixed)
+                refusal = refusal or reason
+            count, found, reason = _run(subject, host, some, fixed=fixed)
+            ran, refusal = ran + count, refusal or reason
             problems += found
         refuse(problems)
         if not ran:

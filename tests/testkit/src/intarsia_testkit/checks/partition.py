@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from intarsia.driver.stages import partition_module
 from intarsia.host.host import Host
-from intarsia.partition.cost import Plan
-from intarsia.partition.partition import PartitionResult
 from intarsia_ir.graph.expr import CallFunction
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.graph.walk import calls, post_order
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.partition.partition import PartitionResult
 from intarsia_ir.regions.region import Region
 
 from ..blocks import Blocks, choose_blocks, random_graph
@@ -88,8 +88,8 @@ class PartitionChecks:
             added += [call for call in calls(region.function) if call not in known]
             if added:
                 problems.append(f"it adds {added[0].name} to region '{region.name}'")
-        said = [[(r.nodes, len(r.origins), r.why) for r in one] for one in (first, second)]
-        if said[0] != said[1]:
+        answers = [[(r.nodes, len(r.origins), r.why) for r in one] for one in (first, second)]
+        if answers[0] != answers[1]:
             problems.append("it answers the same question differently")
         refuse(
             problems,

@@ -7,6 +7,7 @@ from types import UnionType
 from typing import Union, cast, get_args, get_origin, get_type_hints
 
 from ..op import Op
+from ..types import Dim
 
 
 def declared_types(op: type[Op]) -> dict[str, object]:
@@ -18,7 +19,10 @@ def declared_types(op: type[Op]) -> dict[str, object]:
 
 
 def fits(value: object, declared: object) -> bool:
-    """Whether a value read from text is of a declared type; a whole number may be a float."""
+    """Whether a value read from text is of a declared type.
+
+    A whole number may be a float, and a size that only the run knows is a number.
+    """
     origin = get_origin(declared)
     if origin in (Union, UnionType):
         return any(fits(value, option) for option in get_args(declared))
@@ -28,6 +32,8 @@ def fits(value: object, declared: object) -> bool:
         )
     if not isinstance(declared, type):
         return True
+    if isinstance(value, Dim):
+        return declared in (int, float)
     if declared is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if declared is int:

@@ -33,7 +33,7 @@ from ..expr import (
 from ..module import IRModule
 from ..op import Op, OpAttrs, attr_defaults
 from .attributes import declared_types, fits
-from .reader import Reader
+from .reader import GraphReader
 from .spelling import parse_span, type_text
 
 NO_PARAMS: Mapping[str, np.ndarray] = MappingProxyType({})
@@ -62,7 +62,7 @@ def parse_module(
     Raises:
         ParseError: The text is wrong; ``where`` has line and column.
     """
-    reader = Reader(text, params)
+    reader = GraphReader(text, params)
     attrs = _settings(reader, settings)
     functions: dict[str, Function] = {}
     while reader.token.kind != "end" or not functions:
@@ -78,7 +78,7 @@ def parse_module(
     return IRModule(MappingProxyType(functions), MappingProxyType(attrs))
 
 
-def _settings(reader: Reader, readers: Mapping[str, SettingReader]) -> dict[type, object]:
+def _settings(reader: GraphReader, readers: Mapping[str, SettingReader]) -> dict[type, object]:
     """Read ``set Name "text";`` in front of the functions."""
     found: dict[type, object] = {}
     while reader.token.text == "set" and reader.token.kind == "word":
@@ -110,7 +110,7 @@ def parse_function(
     params: Mapping[str, np.ndarray] = NO_PARAMS,
 ) -> Function:
     """Parse one ``fn(...)``; arguments and errors as for :func:`parse_module`."""
-    reader = Reader(text, params)
+    reader = GraphReader(text, params)
     reader.take_mark("fn")
     function = _FunctionParser(reader, operators).parse()
     if reader.token.kind != "end":
@@ -118,7 +118,7 @@ def parse_function(
     return function
 
 
-class _Open(Struct):
+class _OpenBlock(Struct):
     """A block that is being read.
 
     Attributes:
@@ -141,10 +141,10 @@ class _Open(Struct):
 class _FunctionParser(Struct):
     """The state of parsing one function."""
 
-    reader: Reader
+    reader: GraphReader
     operators: Mapping[str, type[Op]]
     values: dict[str, Expr] = field(default_factory=dict[str, Expr])
-    stack: list[_Open] = field(default_factory=list[_Open])
+    stack: list[_OpenBlock] = field(default_factory=list[_OpenBlock])
     declared: dict[type[Op], dict[str, object]] = field(
         default_factory=dict[type[Op], dict[str, object]]
     )
@@ -183,7 +183,7 @@ class _FunctionParser(Struct):
 
     def _body(self, start: Token) -> Expr:
         """Read statements until the function's own brace closes."""
-        self.stack.append(_Open("function", "", start))
+        self.stack.append(_OpenBlock("function", "", start))
         while True:
             result = self._statement()
             while result is not None:
@@ -225,7 +225,7 @@ class _FunctionParser(Struct):
             condition = self._operand()
             reader.take_mark(")")
             reader.take_mark("{")
-            self.stack.append(_Open("then", target, token, condition))
+            self.stack.append(_OpenBlock("then", target, token, condition))
             return None
         if reader.skip("let"):
             name = reader.take_kind("ref", "a variable such as %v")
@@ -234,18 +234,18 @@ class _FunctionParser(Struct):
             reader.take_mark("{")
             var = Var(_variable_name(name), value.type)
             self._define(name, var)
-            self.stack.append(_Open("body", target, token, value, var))
+            self.stack.append(_OpenBlock("body", target, token, value, var))
             return None
         return self._expression()
 
-    def _close(self, block: _Open, result: Expr) -> Expr | None:
+    def _close(self, block: _OpenBlock, result: Expr) -> Expr | None:
         """Take the result of a block; return the value if it is the result of the block around."""
         reader = self.reader
         if block.slot == "then":
             reader.take_mark("else")
             reader.take_mark("{")
             self.stack.append(
-                _Open("else", block.target, block.start, block.head, then_branch=result)
+                _OpenBlock("else", block.target, block.start, block.head, then_branch=result)
             )
             return None
         value = self._joined(block, result)
@@ -255,7 +255,7 @@ class _FunctionParser(Struct):
         self.values[block.target] = self._spanned(value)
         return None
 
-    def _joined(self, block: _Open, result: Expr) -> Expr:
+    def _joined(self, block: _OpenBlock, result: Expr) -> Expr:
         assert block.head is not None
         if block.var is not None:
             return Let(block.var, block.head, result, result.type)

@@ -22,7 +22,7 @@ from ..expr import (
     Var,
 )
 from ..module import IRModule
-from ..scopes import Scope, scopes
+from ..scopes import ExprScope, scopes
 from ..walk import count_uses, post_order
 from .spelling import (
     array_text,
@@ -42,7 +42,7 @@ def print_module(module: IRModule) -> str:
     set_ = sorted((key.__name__, str(value)) for key, value in module.attrs.items())
     head = "".join(f"set {name} {quote(text)};\n" for name, text in set_)
     texts = [
-        _Printer(names).function(f"def @{name_text(name)}", function)
+        _GraphPrinter(names).function(f"def @{name_text(name)}", function)
         for name, function in module.functions.items()
     ]
     return "\n".join([*([head] if head else []), *texts])
@@ -50,7 +50,7 @@ def print_module(module: IRModule) -> str:
 
 def print_function(function: Function) -> str:
     """Return the text of one function, which begins with ``fn``."""
-    return _Printer(_ParamNames()).function("fn", function)
+    return _GraphPrinter(_ParamNames()).function("fn", function)
 
 
 def collect_params(module: IRModule) -> dict[str, np.ndarray]:
@@ -82,7 +82,7 @@ class _ParamNames(Struct):
         return self.known[key]
 
 
-class _Printer(Struct):
+class _GraphPrinter(Struct):
     """The state of printing one function."""
 
     params: _ParamNames
@@ -116,8 +116,8 @@ class _Printer(Struct):
     def _blocks(self, body: Expr) -> None:
         """Print the statements of each scope where it belongs, without recursion."""
         scope_of = scopes(body)
-        members: dict[Scope, list[Expr]] = {}
-        by_owner: dict[tuple[Expr, str], Scope] = {}
+        members: dict[ExprScope, list[Expr]] = {}
+        by_owner: dict[tuple[Expr, str], ExprScope] = {}
         for node in post_order(body):
             scope = scope_of[node]
             members.setdefault(scope, []).append(node)

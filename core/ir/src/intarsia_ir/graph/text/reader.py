@@ -21,7 +21,7 @@ _DTYPES = frozenset(dtype.value for dtype in DType)
 _WORDS: Mapping[str, bool] = {"True": True, "False": False}
 
 
-class Reader:
+class GraphReader:
     """Tokens of a text with a position.
 
     Args:
@@ -100,7 +100,7 @@ class Reader:
             raise token.fail(f"expected a whole number, found {token}") from None
 
     def type(self, depth: int = 0) -> Type:
-        """Read ``Tensor[(1, N), float32]`` or a parenthesised tuple of types.
+        """Read ``Tensor[(1, N), float32]`` or a parenthesized tuple of types.
 
         Raises:
             ParseError: No type stands there.
@@ -143,6 +143,8 @@ class Reader:
         Raises:
             ParseError: No value stands there.
         """
+        if self.token.text == "Tensor" and self.token.kind == "word":
+            return self.type()
         token = self.take()
         if token.kind == "number":
             return number(token)

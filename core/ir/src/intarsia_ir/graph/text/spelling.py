@@ -89,7 +89,7 @@ def _field_value(attrs: OpAttrs, name: str) -> object:
 
 
 def value_text(value: object) -> str:
-    """Return an attribute's value: bool, number, string, element type, or a tuple of these."""
+    """Return an attribute's value: bool, number, string, type, or a tuple of these."""
     match value:
         case DType():
             return value.value
@@ -104,6 +104,8 @@ def value_text(value: object) -> str:
             return sequence_text([value_text(item) for item in items])
         case Dim():
             return f"`{value}`"
+        case TensorType():
+            return type_text(value)
         case _:
             return repr(float(value))  # type: ignore[arg-type]
 

@@ -8,13 +8,13 @@ from msgspec import Struct
 from ..expr import PrimExpr
 
 
-class Sum(Struct):
+class AffineSum(Struct):
     """``constant + sum of coefficient * atom``; an atom is whatever is not a sum itself."""
 
     constant: int
     terms: dict[PrimExpr, int]
 
-    def plus(self, other: Sum, factor: int = 1) -> Sum:
+    def plus(self, other: AffineSum, factor: int = 1) -> AffineSum:
         """Return ``self + factor * other``."""
         terms = dict(self.terms)
         for atom, count in other.terms.items():
@@ -23,10 +23,12 @@ class Sum(Struct):
                 terms.pop(atom, None)
             else:
                 terms[atom] = total
-        return Sum(self.constant + factor * other.constant, terms)
+        return AffineSum(self.constant + factor * other.constant, terms)
 
-    def split(self, divisor: int) -> tuple[Sum, Sum]:
+    def split(self, divisor: int) -> tuple[AffineSum, AffineSum]:
         """Return ``q, r`` with ``self = divisor * q + r``; every term goes one way."""
         quotient = {t: c // divisor for t, c in self.terms.items() if c % divisor == 0}
         rest = {t: c for t, c in self.terms.items() if c % divisor != 0}
-        return Sum(self.constant // divisor, quotient), Sum(self.constant % divisor, rest)
+        return AffineSum(self.constant // divisor, quotient), AffineSum(
+            self.constant % divisor, rest
+        )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make neighbouring loops over lanes one, for compilers that vectorise loops.
+"""Make neighbouring loops over lanes one, for compilers that vectorize loops.
 
 ``vectorized i: a[i] += x; vectorized i: b[i] += y`` --> ``vectorized i: a[i] += x; b[i] += y``
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from operator import is_
 
-from ..buffer import Scope
+from ..buffer import MemoryScope
 from ..expr import Binary, BinaryOp, IntImm, Load, PrimExpr, TirVar
 from ..func import PrimFunc
 from ..stmt import For, ForKind, Seq, Stmt, Store
@@ -81,12 +81,12 @@ def _keep_apart(first: Sequence[Store], second: Sequence[Store], lane: TirVar, l
         known.setdefault(store.buffer, []).append(store.indices)
     for store in second:
         for at in known.get(store.buffer, ()):
-            own = store.buffer.scope is Scope.REGISTER and at == store.indices == (lane,)
+            own = store.buffer.scope is MemoryScope.REGISTER and at == store.indices == (lane,)
             if not own and not _disjoint(at, store.indices, lane, lanes):
                 return False
     written = {store.buffer for store in (*first, *second)}
     return all(
-        node.buffer.scope is Scope.REGISTER and node.indices == (lane,)
+        node.buffer.scope is MemoryScope.REGISTER and node.indices == (lane,)
         for store in (*first, *second)
         for node in post_order(*store.indices, store.value)
         if isinstance(node, Load) and node.buffer in written

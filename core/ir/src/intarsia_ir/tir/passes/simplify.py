@@ -27,9 +27,9 @@ from ..expr import (
     binary,
 )
 from ..func import PrimFunc
-from ..stmt import For, If, Seq, Stmt
+from ..stmt import For, IfStmt, Seq, Stmt
 from ..walk import children, with_children
-from .affine import Sum
+from .affine import AffineSum
 from .rebuild import rebuild_stmt, unknown_below
 
 _FAR = 1 << 62
@@ -50,11 +50,11 @@ class _Simplifier(Struct):
     atoms: dict[tuple[object, ...], PrimExpr] = field(
         default_factory=dict[tuple[object, ...], PrimExpr]
     )
-    parts: dict[PrimExpr, tuple[BinaryOp, Sum, int]] = field(
-        default_factory=dict[PrimExpr, tuple[BinaryOp, Sum, int]]
+    parts: dict[PrimExpr, tuple[BinaryOp, AffineSum, int]] = field(
+        default_factory=dict[PrimExpr, tuple[BinaryOp, AffineSum, int]]
     )
     memo: dict[int, PrimExpr] = field(default_factory=dict[int, PrimExpr])
-    sums: dict[PrimExpr, Sum] = field(default_factory=dict[PrimExpr, Sum])
+    sums: dict[PrimExpr, AffineSum] = field(default_factory=dict[PrimExpr, AffineSum])
     data: dict[PrimExpr, bool] = field(default_factory=dict[PrimExpr, bool])
     keep: list[PrimExpr] = field(default_factory=list[PrimExpr])  # identities in memo stay unique
 
@@ -65,7 +65,7 @@ class _Simplifier(Struct):
     def _on_stmt(self, stmt: Stmt) -> Stmt | None:
         if isinstance(stmt, For):
             return self._loop(stmt)
-        if isinstance(stmt, If):
+        if isinstance(stmt, IfStmt):
             condition = self.expr(stmt.condition)
             if isinstance(condition, IntImm):
                 chosen = stmt.body if condition.value else stmt.orelse
@@ -153,7 +153,7 @@ class _Simplifier(Struct):
             case _:
                 return expr
 
-    def _sum(self, expr: PrimExpr) -> Sum:
+    def _sum(self, expr: PrimExpr) -> AffineSum:
         """Return an index expression whose operands are simple already as a sum."""
         known = self.sums.get(expr)
         if known is None:
@@ -161,44 +161,44 @@ class _Simplifier(Struct):
             self.sums[expr] = known
         return known
 
-    def _new_sum(self, expr: PrimExpr) -> Sum:
+    def _new_sum(self, expr: PrimExpr) -> AffineSum:
         if isinstance(expr, IntImm):
-            return Sum(expr.value, {})
+            return AffineSum(expr.value, {})
         if not isinstance(expr, Binary) or expr.dtype is not INDEX or expr in self.parts:
-            return Sum(0, {expr: 1})
+            return AffineSum(0, {expr: 1})
         match expr.op, expr.a, expr.b:
             case (BinaryOp.ADD, a, b):
                 return self._merge(self._sum(a).plus(self._sum(b)))
             case (BinaryOp.SUB, a, b):
                 return self._merge(self._sum(a).plus(self._sum(b), -1))
             case (BinaryOp.MUL, a, IntImm(value=factor)) | (BinaryOp.MUL, IntImm(value=factor), a):
-                return Sum(0, {}).plus(self._sum(a), factor)
+                return AffineSum(0, {}).plus(self._sum(a), factor)
             case (BinaryOp.FLOOR_DIV, a, IntImm(value=divisor)) if self._divides(divisor, a):
                 return self._divide(self._sum(a), divisor)
             case (BinaryOp.FLOOR_MOD, a, IntImm(value=divisor)) if self._divides(divisor, a):
                 return self._remainder(self._sum(a), divisor)
             case _:
-                return Sum(0, {expr: 1})
+                return AffineSum(0, {expr: 1})
 
     def _divides(self, divisor: int, value: PrimExpr) -> bool:
         return divisor > 0 and not self._may_wrap(self._sum(value))
 
-    def _divide(self, value: Sum, divisor: int) -> Sum:
+    def _divide(self, value: AffineSum, divisor: int) -> AffineSum:
         quotient, rest = value.split(divisor)
         low, high = self._interval(rest)
         if low // divisor == high // divisor:
-            return Sum(quotient.constant + low // divisor, quotient.terms)
+            return AffineSum(quotient.constant + low // divisor, quotient.terms)
         atom = self._atom(BinaryOp.FLOOR_DIV, rest, divisor)
-        return quotient.plus(Sum(0, {atom: 1}))
+        return quotient.plus(AffineSum(0, {atom: 1}))
 
-    def _remainder(self, value: Sum, divisor: int) -> Sum:
+    def _remainder(self, value: AffineSum, divisor: int) -> AffineSum:
         _, rest = value.split(divisor)
         low, high = self._interval(rest)
         if low // divisor == high // divisor:
-            return Sum(rest.constant - divisor * (low // divisor), rest.terms)
-        return Sum(0, {self._atom(BinaryOp.FLOOR_MOD, rest, divisor): 1})
+            return AffineSum(rest.constant - divisor * (low // divisor), rest.terms)
+        return AffineSum(0, {self._atom(BinaryOp.FLOOR_MOD, rest, divisor): 1})
 
-    def _atom(self, op: BinaryOp, value: Sum, divisor: int) -> PrimExpr:
+    def _atom(self, op: BinaryOp, value: AffineSum, divisor: int) -> PrimExpr:
         """Return the one node for ``value op divisor``."""
         key = (op, divisor, value.constant, frozenset(value.terms.items()))
         if key not in self.atoms:
@@ -212,7 +212,7 @@ class _Simplifier(Struct):
             self.atoms[key] = atom
         return self.atoms[key]
 
-    def _merge(self, value: Sum) -> Sum:
+    def _merge(self, value: AffineSum) -> AffineSum:
         """Replace ``c * (x % d) + c * d * (x // d)`` by ``c * x``."""
         for atom, factor in tuple(value.terms.items()):
             part = self.parts.get(atom)
@@ -223,7 +223,7 @@ class _Simplifier(Struct):
             other = self.atoms.get(key)
             if other is not None and value.terms.get(other) == factor * divisor:
                 terms = {t: c for t, c in value.terms.items() if t is not atom and t is not other}
-                return self._merge(Sum(value.constant, terms).plus(whole, factor))
+                return self._merge(AffineSum(value.constant, terms).plus(whole, factor))
         return value
 
     def _difference(self, expr: Binary) -> tuple[int, int]:
@@ -233,7 +233,7 @@ class _Simplifier(Struct):
             return _LOW, _HIGH
         return self._interval(a.plus(b, -1))
 
-    def _may_wrap(self, value: Sum) -> bool:
+    def _may_wrap(self, value: AffineSum) -> bool:
         """Whether a sum has terms that are data and may lie beyond int64; indices never do."""
         if not value.terms or not any(self._is_data(atom) for atom in value.terms):
             return False
@@ -253,7 +253,7 @@ class _Simplifier(Struct):
                 stack += [node, *below]
         return self.data[expr]
 
-    def _interval(self, value: Sum) -> tuple[int, int]:
+    def _interval(self, value: AffineSum) -> tuple[int, int]:
         low = high = value.constant
         for atom, factor in value.terms.items():
             a, b = self._atom_interval(atom)
@@ -276,7 +276,7 @@ class _Simplifier(Struct):
         value = self._sum(expr)
         return (_LOW, _HIGH) if self._may_wrap(value) else self._interval(value)
 
-    def _build(self, value: Sum) -> PrimExpr:
+    def _build(self, value: AffineSum) -> PrimExpr:
         """Return a sum as an expression, in the order its terms came up; constants last."""
         result: PrimExpr | None = None
         for atom, factor in value.terms.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give each vector of a REGISTER buffer an array of its own, for compilers that vectorise loops.
+"""Give each vector of a REGISTER buffer an array of its own, for compilers that vectorize loops.
 
 ``vectorized i: acc[0, i] += a * w[i]; vectorized i: acc[1, i] += b * w[i]`` -->
 ``vectorized i: acc_0[i] += a * w[i]; vectorized i: acc_1[i] += b * w[i]``
@@ -15,10 +15,10 @@ from typing import assert_never
 
 from msgspec import Struct, field
 
-from ..buffer import Buffer, Scope
+from ..buffer import Buffer, MemoryScope
 from ..expr import Binary, BinaryOp, IntImm, Load, PrimExpr, TirVar
 from ..func import PrimFunc
-from ..stmt import Allocate, Barrier, For, ForKind, If, Invoke, LetStmt, Seq, Stmt, Store
+from ..stmt import Allocate, Barrier, For, ForKind, IfStmt, Invoke, LetStmt, Seq, Stmt, Store
 from ..walk import post_order, rewrite_stmt
 from .rebuild import replace_statements
 
@@ -33,7 +33,7 @@ def split_registers(function: PrimFunc) -> PrimFunc:
 
 
 def _split(stmt: Stmt) -> Stmt | None:
-    if not isinstance(stmt, Allocate) or stmt.buffer.scope is not Scope.REGISTER:
+    if not isinstance(stmt, Allocate) or stmt.buffer.scope is not MemoryScope.REGISTER:
         return None
     body = replace_statements(stmt.body, _split)
     pieces = _Pieces(stmt.buffer)
@@ -76,7 +76,7 @@ class _Pieces(Struct):
                 return own and self._loads((*stmt.indices, stmt.value), lanes)
             case Seq():
                 return all(self.collect(part, lanes) for part in stmt.body)
-            case If():
+            case IfStmt():
                 parts = [stmt.body, *([] if stmt.orelse is None else [stmt.orelse])]
                 return self._loads((stmt.condition,), lanes) and all(
                     self.collect(part, lanes) for part in parts

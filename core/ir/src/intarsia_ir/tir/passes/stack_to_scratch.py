@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from intarsia_runtime.errors import VerifyError
 
-from ..buffer import Buffer, Scope
+from ..buffer import Buffer, MemoryScope
 from ..expr import IntImm, Load, PrimExpr, TirVar
 from ..func import PrimFunc
 from ..stmt import Allocate, For, ForKind, LetStmt, Stmt, Store
@@ -95,7 +95,7 @@ def verify_frame(function: PrimFunc, most: int = FRAME_BYTES) -> None:
 
 def frame_bytes(function: PrimFunc) -> int:
     """Return the bytes of all temporaries that a kernel has of its own, copies of loops counted."""
-    own = (Scope.STACK, Scope.REGISTER)
+    own = (MemoryScope.STACK, MemoryScope.REGISTER)
     return sum(b.bytes * times for b, times in _allocated(function.body) if b.scope in own)
 
 
@@ -113,7 +113,7 @@ def _largest(function: PrimFunc, most: int) -> frozenset[Buffer]:
     """Return the STACK buffers that do not stay."""
     sizes: dict[Buffer, int] = {}
     for buffer, times in _allocated(function.body):
-        if buffer.scope is Scope.STACK:
+        if buffer.scope is MemoryScope.STACK:
             sizes[buffer] = sizes.get(buffer, 0) + buffer.bytes * times
     left = most
     chosen: list[Buffer] = []
@@ -172,7 +172,7 @@ class _Moved(Struct):
             copies = max(1, min(self.around, _COPIES_BYTES // max(buffer.bytes, 1)))
             shape = (copies, *_in_lines(buffer)) if several else buffer.shape
             name = f"{buffer.name}_{len(self.params)}"
-            param = replace(buffer, name=name, shape=shape, scope=Scope.GLOBAL)
+            param = replace(buffer, name=name, shape=shape, scope=MemoryScope.GLOBAL)
             self.params.append(param)
             self.places[buffer] = param, ((TirVar("slot"),) if several else ())
         param, slot = self.places[buffer]

@@ -19,7 +19,7 @@ from ..expr import (
     Broadcast,
     CallIntrinsic,
     CallTarget,
-    Cast,
+    CastExpr,
     FloatImm,
     IfThenElse,
     IntImm,
@@ -33,7 +33,7 @@ from ..expr import (
     binary,
 )
 from ..func import PrimFunc
-from ..stmt import Allocate, Barrier, For, ForKind, If, Invoke, LetStmt, Seq, Stmt, Store
+from ..stmt import Allocate, Barrier, For, ForKind, IfStmt, Invoke, LetStmt, Seq, Stmt, Store
 from ..walk import children
 from .rebuild import replace_statements, unknown_below
 
@@ -53,7 +53,7 @@ def _replace_loop(stmt: Stmt) -> Stmt | None:
         return None
     body = _vectorize(stmt.body)
     if isinstance(stmt.extent, IntImm) and stmt.extent.value > 1:
-        vector = _Vector(stmt.var, stmt.extent.value)
+        vector = _Vectorizer(stmt.var, stmt.extent.value)
         try:
             return vector.stmt(body)
         except _NoVectorForm:
@@ -65,7 +65,7 @@ class _NoVectorForm(Exception):
     """Ends the attempt to give a loop a vector form; never leaves this file."""
 
 
-class _Vector(Struct):
+class _Vectorizer(Struct):
     """Gives statements their vector form for one loop variable."""
 
     var: TirVar
@@ -83,7 +83,7 @@ class _Vector(Struct):
                 return Seq(tuple([self.stmt(part) for part in stmt.body]))
             case For():
                 return replace(stmt, extent=self._scalar(stmt.extent), body=self.stmt(stmt.body))
-            case If():
+            case IfStmt():
                 orelse = None if stmt.orelse is None else self.stmt(stmt.orelse)
                 condition = self._scalar(stmt.condition)
                 return replace(stmt, condition=condition, body=self.stmt(stmt.body), orelse=orelse)
@@ -163,7 +163,7 @@ class _Vector(Struct):
                 return IfThenElse(
                     new[0], self._wide(new[1]), self._wide(new[2]), expr.dtype, self.lanes
                 )
-            case Cast():
+            case CastExpr():
                 return replace(expr, value=new[0], lanes=self.lanes)
             case CallIntrinsic() | CallTarget():
                 args = tuple([self._wide(part) for part in new])

@@ -18,7 +18,7 @@ from ..expr import (
     BinaryOp,
     Broadcast,
     CallTarget,
-    Cast,
+    CastExpr,
     FloatImm,
     IfThenElse,
     IntImm,
@@ -30,7 +30,7 @@ from ..expr import (
     intrinsic,
 )
 from ..intrinsic import Intrinsic
-from .reader import Names, Reader
+from .reader import LoopReader, VisibleNames
 from .words import FUNCTIONS, INFIX, PRECEDENCE
 
 _INTRINSICS = {function.value: function for function in Intrinsic}
@@ -38,7 +38,7 @@ _FUNCTIONS = {op.value: op for op in FUNCTIONS}
 _DTYPES = {dtype.value: dtype for dtype in DType}
 _REDUCERS = {op.value: op for op in BinaryOp}
 
-Finish: TypeAlias = Callable[[Token, Sequence[PrimExpr]], PrimExpr]
+BuildExpr: TypeAlias = Callable[[Token, Sequence[PrimExpr]], PrimExpr]
 
 
 class _Bracket(Struct):
@@ -47,7 +47,7 @@ class _Bracket(Struct):
     Attributes:
         token: What errors point at.
         close: The mark that ends it; empty for the whole expression.
-        finish: Makes its value of the operands between commas.
+        build: Makes its value of the operands between commas.
         operands: Those behind which a comma stood.
         values: Operands of the one being read.
         operators: Those between the values, not applied yet.
@@ -55,7 +55,7 @@ class _Bracket(Struct):
 
     token: Token
     close: str
-    finish: Finish
+    build: BuildExpr
     operands: list[PrimExpr] = field(default_factory=list[PrimExpr])
     values: list[PrimExpr] = field(default_factory=list[PrimExpr])
     operators: list[tuple[Token, BinaryOp]] = field(default_factory=list[tuple[Token, BinaryOp]])
@@ -73,7 +73,7 @@ class _Bracket(Struct):
         self.operands.append(self.values.pop())
 
 
-def read_expr(reader: Reader, names: Names) -> PrimExpr:
+def read_expr(reader: LoopReader, names: VisibleNames) -> PrimExpr:
     """Read an expression.
 
     Raises:
@@ -94,7 +94,7 @@ def read_expr(reader: Reader, names: Names) -> PrimExpr:
                 if top.values:
                     top.next_operand()
                 stack.pop()
-                stack[-1].values.append(top.finish(top.token, top.operands))
+                stack[-1].values.append(top.build(top.token, top.operands))
                 continue
             op = INFIX.get(reader.token.text) if reader.token.kind == "mark" else None
             if op is not None and not (reader.ends_line and not top.close):
@@ -111,7 +111,7 @@ def read_expr(reader: Reader, names: Names) -> PrimExpr:
             break
 
 
-def _operand(reader: Reader, names: Names) -> PrimExpr | _Bracket:
+def _operand(reader: LoopReader, names: VisibleNames) -> PrimExpr | _Bracket:
     """Read a constant, a variable or an alias, or what opens a bracket."""
     token = reader.take()
     if token.kind == "mark" and token.text == "(":
@@ -132,7 +132,7 @@ def _operand(reader: Reader, names: Names) -> PrimExpr | _Bracket:
     return _named(reader, names, token)
 
 
-def _named(reader: Reader, names: Names, token: Token) -> PrimExpr | _Bracket:
+def _named(reader: LoopReader, names: VisibleNames, token: Token) -> PrimExpr | _Bracket:
     """Read what begins with a name: a call, a load or a variable."""
     if token.text == "reduce_lanes":
         return _Bracket(token, ")", _reduction(reader))
@@ -157,7 +157,7 @@ def _named(reader: Reader, names: Names, token: Token) -> PrimExpr | _Bracket:
     return names.variable(token, name)
 
 
-def _number(reader: Reader, token: Token, sign: str) -> PrimExpr:
+def _number(reader: LoopReader, token: Token, sign: str) -> PrimExpr:
     """Read the type behind a number, if any; a whole number is an index, another one float32."""
     text = sign + token.text
     whole = token.text.isdecimal()
@@ -169,7 +169,7 @@ def _number(reader: Reader, token: Token, sign: str) -> PrimExpr:
     return IntImm(int(text), dtype, lanes)
 
 
-def _type_of(reader: Reader, default: DType) -> tuple[DType, int]:
+def _type_of(reader: LoopReader, default: DType) -> tuple[DType, int]:
     """Read ``:uint8`` or ``:uint8x16``; a mark at the end of a line belongs to the statement."""
     if not reader.at(":") or reader.marks_line_end():
         return default, 1
@@ -191,7 +191,7 @@ def _count(token: Token, operands: Sequence[PrimExpr], count: int) -> Sequence[P
     return operands
 
 
-def _function(token: Token) -> Finish:
+def _function(token: Token) -> BuildExpr:
     """Return what makes the value of a function."""
     name = token.text
     if name in _FUNCTIONS:
@@ -200,7 +200,7 @@ def _function(token: Token) -> Finish:
         return _cast
     if name in _INTRINSICS:
         return _intrinsic
-    known: dict[str, Finish] = {
+    known: dict[str, BuildExpr] = {
         "select": _choice,
         "if_then_else": _choice,
         "ramp": _ramp,
@@ -227,7 +227,7 @@ def _binary(token: Token, op: BinaryOp, a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 def _cast(token: Token, operands: Sequence[PrimExpr]) -> PrimExpr:
     (value,) = _count(token, operands, 1)
-    return Cast(value, _DTYPES[token.text], value.lanes)
+    return CastExpr(value, _DTYPES[token.text], value.lanes)
 
 
 def _intrinsic(token: Token, operands: Sequence[PrimExpr]) -> PrimExpr:
@@ -264,7 +264,7 @@ def _literal(token: Token, value: PrimExpr) -> int:
     return value.value
 
 
-def _reduction(reader: Reader) -> Finish:
+def _reduction(reader: LoopReader) -> BuildExpr:
     """Read ``[op](`` behind ``reduce_lanes``."""
     reader.expect("[")
     token = reader.take()
@@ -281,7 +281,7 @@ def _reduction(reader: Reader) -> Finish:
     return reduce
 
 
-def _target_call(reader: Reader, token: Token, kind: str) -> _Bracket:
+def _target_call(reader: LoopReader, token: Token, kind: str) -> _Bracket:
     """Read ``function:dtype(`` behind ``kind::``."""
     function = reader.name("a function")
     reader.expect(":")

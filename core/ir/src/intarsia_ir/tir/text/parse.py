@@ -8,7 +8,7 @@ from msgspec import Struct
 from intarsia_runtime.errors import ParseError
 
 from ...tokens import Token
-from ..buffer import Buffer, Scope
+from ..buffer import Buffer, MemoryScope
 from ..expr import Load, PrimExpr, TirVar, size_variable
 from ..func import PrimFunc
 from ..stmt import (
@@ -16,7 +16,7 @@ from ..stmt import (
     Barrier,
     For,
     ForKind,
-    If,
+    IfStmt,
     Invoke,
     LetStmt,
     Seq,
@@ -25,12 +25,12 @@ from ..stmt import (
     Thread,
 )
 from .expressions import read_expr
-from .reader import Names, Reader, listed
+from .reader import LoopReader, VisibleNames, listed
 
 MAX_NESTING = 100  # blocks in blocks: deeper ones come from no kernel
 _KINDS = {kind.value: kind for kind in ForKind if kind is not ForKind.BOUND}
 _THREADS = {thread.value: thread for thread in Thread}
-_SCOPES = {scope.value: scope for scope in Scope if scope is not Scope.GLOBAL}
+_SCOPES = {scope.value: scope for scope in MemoryScope if scope is not MemoryScope.GLOBAL}
 _ROLES = ("in", "out", "scratch")
 
 
@@ -54,14 +54,14 @@ def parse_funcs(text: str) -> tuple[PrimFunc, ...]:
     Raises:
         ParseError: The text is wrong; ``where`` has line and column.
     """
-    reader = Reader(text)
+    reader = LoopReader(text)
     found: list[PrimFunc] = []
     while reader.token.kind != "end":
         found.append(_Parser(reader).func())
     return tuple(found)
 
 
-class _Open(Struct):
+class _Declaration(Struct):
     """A declaration that holds for the rest of its block.
 
     Attributes:
@@ -85,9 +85,9 @@ class _Open(Struct):
 class _Parser:
     """Reads one kernel; calls itself once for each block in a block."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: LoopReader) -> None:
         self._reader = reader
-        self._names = Names()
+        self._names = VisibleNames()
         self._depth = 0
 
     def func(self) -> PrimFunc:
@@ -108,7 +108,7 @@ class _Parser:
                 return
             if sizes:
                 raise token.fail("sizes stand behind the buffers")
-            params.append(self._names.define(token, self._array(name, Scope.GLOBAL)))
+            params.append(self._names.define(token, self._array(name, MemoryScope.GLOBAL)))
             role = reader.take().text if reader.at("out") or reader.at("scratch") else "in"
             roles.append(_ROLES.index(role))
             if roles != sorted(roles):
@@ -120,13 +120,13 @@ class _Parser:
         body = self._block(start)
         return PrimFunc(name, tuple(params), roles.count(1), body, roles.count(2), tuple(sizes))
 
-    def _buffer(self, scope: Scope | None) -> Buffer:
+    def _buffer(self, scope: MemoryScope | None) -> Buffer:
         """Read ``name: float32[2, 3]``, and a scope behind it if none is given."""
         name = self._reader.name("a buffer")
         self._reader.expect(":")
         return self._array(name, scope)
 
-    def _array(self, name: str, scope: Scope | None) -> Buffer:
+    def _array(self, name: str, scope: MemoryScope | None) -> Buffer:
         """Read what stands behind the name of a buffer."""
         reader = self._reader
         dtype = reader.dtype()
@@ -154,7 +154,7 @@ class _Parser:
         if self._depth >= MAX_NESTING:
             raise reader.token.fail(f"more than {MAX_NESTING} blocks in blocks")
         self._depth += 1
-        items: list[Stmt | _Open] = []
+        items: list[Stmt | _Declaration] = []
         while reader.token.kind != "end" and reader.token.column == column:
             items.append(self._statement())
             reader.end_line()
@@ -164,11 +164,11 @@ class _Parser:
         self._depth -= 1
         return self._folded(items)
 
-    def _folded(self, items: list[Stmt | _Open]) -> Stmt:
+    def _folded(self, items: list[Stmt | _Declaration]) -> Stmt:
         """Return the statements of a block, each declaration around what follows it."""
         behind: list[Stmt] = []
         for item in reversed(items):
-            if not isinstance(item, _Open):
+            if not isinstance(item, _Declaration):
                 behind.append(item)
                 continue
             if not behind:
@@ -178,7 +178,7 @@ class _Parser:
             self._names.hide(item.owner.name)
         return _sequence(behind)
 
-    def _statement(self) -> Stmt | _Open:
+    def _statement(self) -> Stmt | _Declaration:
         reader = self._reader
         self._names.aliases.clear()
         while reader.token.kind == "alias":
@@ -225,21 +225,21 @@ class _Parser:
         reader.expect(":")
         body = self._block(token)
         if not reader.at("else") or reader.token.column != token.column:
-            return If(condition, body)
+            return IfStmt(condition, body)
         head = reader.take()
         reader.expect(":")
-        return If(condition, body, self._block(head))
+        return IfStmt(condition, body, self._block(head))
 
-    def _let(self, token: Token) -> Stmt | _Open:
+    def _let(self, token: Token) -> Stmt | _Declaration:
         reader = self._reader
         place = reader.token
         name = reader.name("a variable")
         reader.expect("=")
         value = read_expr(reader, self._names)
         var = self._names.define(place, TirVar(name, value.dtype, value.lanes))
-        return self._declared(token, _Open(place, var, value))
+        return self._declared(token, _Declaration(place, var, value))
 
-    def _named(self, token: Token) -> Stmt | _Open:
+    def _named(self, token: Token) -> Stmt | _Declaration:
         """Read what begins with a name: a store, a declaration or the call of a procedure."""
         reader = self._reader
         name = reader.name("a buffer, or a statement")
@@ -248,7 +248,7 @@ class _Parser:
         if reader.at(":"):
             reader.back()
             buffer = self._names.define(token, self._buffer(None))
-            return self._declared(token, _Open(token, buffer))
+            return self._declared(token, _Declaration(token, buffer))
         reader.back()
         place = read_expr(reader, self._names)
         if not isinstance(place, Load):
@@ -263,7 +263,7 @@ class _Parser:
             )
         return Store(place.buffer, place.indices, value)
 
-    def _declared(self, head: Token, made: _Open) -> Stmt | _Open:
+    def _declared(self, head: Token, made: _Declaration) -> Stmt | _Declaration:
         """Return a declaration for the rest of its block, or one with a block of its own."""
         if not self._reader.skip(":"):
             return made

@@ -15,7 +15,7 @@ from ..expr import (
     Broadcast,
     CallIntrinsic,
     CallTarget,
-    Cast,
+    CastExpr,
     FloatImm,
     IfThenElse,
     IntImm,
@@ -28,7 +28,7 @@ from ..expr import (
     TirVar,
 )
 from ..func import PrimFunc
-from ..stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Stmt, Store
+from ..stmt import Allocate, Barrier, For, IfStmt, Invoke, LetStmt, Seq, Stmt, Store
 from ..tensor import ArgReduction, Axis, Reduction, Tensor
 from ..walk import children, post_order, tensors
 from .words import FUNCTIONS, size_text, spell
@@ -39,7 +39,7 @@ LINE = 1000  # characters from which any expression does, so that text stays lin
 
 def print_func(func: PrimFunc) -> str:
     """Return the text of a kernel."""
-    printer = _Printer()
+    printer = _LoopPrinter()
     params: list[str] = []
     for number, buffer in enumerate(func.params):
         role = ""
@@ -56,7 +56,7 @@ def print_func(func: PrimFunc) -> str:
 
 def print_tensor(*roots: Tensor) -> str:
     """Return the text of tensor expressions, producers first, one line each."""
-    printer = _Printer()
+    printer = _LoopPrinter()
     for tensor in tensors(*roots):
         kind = f"{tensor.dtype}[{', '.join(map(size_text, tensor.shape))}]"
         if tensor.body is None:
@@ -70,12 +70,12 @@ def print_tensor(*roots: Tensor) -> str:
 
 def print_expr(expr: PrimExpr) -> str:
     """Return the text of one expression; long parts of it stand on lines before it."""
-    printer = _Printer()
+    printer = _LoopPrinter()
     text = printer.expr(expr)
     return "\n".join([*printer.lines, text])
 
 
-class _Printer:
+class _LoopPrinter:
     """Collects lines; gives every variable, buffer and tensor one name."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class _Printer:
                     self.stmt(part, last=last and number == len(stmt.body))
                 if not stmt.body:
                     self.line("pass")
-            case If():
+            case IfStmt():
                 self.line(f"if {self.expr(stmt.condition)}:")
                 self.block(stmt.body)
                 if stmt.orelse is not None:
@@ -205,7 +205,7 @@ class _Printer:
                 return f"select({', '.join(parts)})"
             case IfThenElse():
                 return f"if_then_else({', '.join(parts)})"
-            case Cast():
+            case CastExpr():
                 return f"{node.dtype}({parts[0]})"
             case CallIntrinsic():
                 return f"{node.intrinsic.value}({', '.join(parts)})"

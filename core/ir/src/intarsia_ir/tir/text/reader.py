@@ -20,7 +20,7 @@ _DTYPES = {dtype.value: dtype for dtype in DType}
 Named = TypeVar("Named", Buffer, TirVar)
 
 
-class Reader:
+class LoopReader:
     """What is left to read of a text.
 
     Args:
@@ -144,7 +144,7 @@ class Reader:
         return _DTYPES[token.text]
 
 
-class Names:
+class VisibleNames:
     """The buffers and variables of one kernel by name: those visible, and those that were."""
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ def _alike(a: Buffer | TirVar, b: Buffer | TirVar) -> bool:
     return False
 
 
-def listed(reader: Reader, end: str, read: Callable[[], None]) -> None:
+def listed(reader: LoopReader, end: str, read: Callable[[], None]) -> None:
     """Read items with commas between them, up to and with the mark ``end``."""
     while not reader.skip(end):
         read()

@@ -15,14 +15,14 @@ class Options:
 
 @hookimpl
 def register_target_kind():
-    """The one kind, whose ``tir_codegen`` and ``canonicalise`` are hooks since 2.0."""
+    """The one kind, whose ``tir_codegen`` and ``canonicalize`` are hooks since 2.0."""
     return [
         TargetKind(
             "former",
             Role.BACKEND,
             Options,
             tir_codegen=lambda module, target: None,
-            canonicalise=lambda options: options,
+            canonicalize=lambda options: options,
         )
     ]
 

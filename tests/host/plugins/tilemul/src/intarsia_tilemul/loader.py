@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from intarsia_runtime.artifact.plan import Argument, CallPlan, CopyStep, KernelStep, Place
+from intarsia_runtime.artifact.plan import Argument, ArgumentSource, CallPlan, CopyStep, KernelStep
 from intarsia_runtime.loading import LoadRequest
 
 TILE = 4
@@ -44,13 +44,13 @@ def load(request: LoadRequest) -> Callable[..., None]:
 
     def run(*arrays: np.ndarray) -> None:
         places = {
-            Place.INPUT: arrays[: len(plan.inputs)],
-            Place.OUTPUT: arrays[len(plan.inputs) :],
-            Place.CONSTANT: constants,
+            ArgumentSource.INPUT: arrays[: len(plan.inputs)],
+            ArgumentSource.OUTPUT: arrays[len(plan.inputs) :],
+            ArgumentSource.CONSTANT: constants,
         }
 
         def array(argument: Argument) -> np.ndarray:
-            if argument.place is Place.WORKSPACE:
+            if argument.place is ArgumentSource.WORKSPACE:
                 data = workspace[argument.index : argument.index + argument.bytes]
                 return data.view(argument.dtype.value).reshape(argument.shape)
             return places[argument.place][argument.index].reshape(argument.shape)

@@ -12,6 +12,7 @@ import numpy as np
 from intarsia.plugin import (
     Call,
     Code,
+    CodegenSignature,
     CompiledUnit,
     Constant,
     DType,
@@ -19,7 +20,6 @@ from intarsia.plugin import (
     Match,
     Region,
     Role,
-    Signature,
     Support,
     SupportRow,
     SupportTable,
@@ -50,9 +50,9 @@ class Options:
 
 
 @hookimpl
-def target_function(name: str, target: Target[Options]) -> Signature | None:
+def target_function(name: str, target: Target[Options]) -> CodegenSignature | None:
     """The instructions: ``tile.zero(c)`` and ``tile.mma(c, a, b)``, c += a @ b."""
-    return {"tile.zero": Signature(1), "tile.mma": Signature(3)}.get(name)
+    return {"tile.zero": CodegenSignature(1), "tile.mma": CodegenSignature(3)}.get(name)
 
 
 @hookimpl

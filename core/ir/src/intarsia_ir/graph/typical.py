@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is assumed of a size that only the run knows, where a number decides for speed alone.
+
+Results never depend on it: schedules, costs and placements ask here, and are right for every size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from intarsia_runtime.size import Dim, Size
+
+from .types import TensorType, TupleType, Type
+
+if TYPE_CHECKING:
+    from .expr import Expr
+
+TYPICAL = 64
+"""Tokens, pixels along a side, or steps: what a size variable is taken for."""
+
+BATCH = 1
+"""Samples: the first size of an input that has other axes behind it."""
+
+PIXELS = 224
+"""Pixels along a side of an input of four axes or more."""
+
+
+class _Typical(dict[str, int]):
+    def __missing__(self, key: str) -> int:
+        return TYPICAL
+
+
+TYPICAL_VALUES: Mapping[str, int] = MappingProxyType(_Typical())
+"""Every size variable, as :data:`TYPICAL`."""
+
+
+def typical(size: Size, values: Mapping[str, int] = TYPICAL_VALUES) -> int:
+    """Return a size, or what it is for typical values of its variables; never negative."""
+    return size if isinstance(size, int) else max(0, size.evaluate(values))
+
+
+def typical_values(params: Iterable[Expr]) -> Mapping[str, int]:
+    """Return what the size variables of a function are taken for, by their axes in its parameters.
+
+    The first axis of a parameter with two open axes, or three axes and more, is a batch; of four
+    axes, those behind the second are pixels.
+    """
+    found: dict[str, int] = {}
+    for param in params:
+        kind = param.type
+        if not isinstance(kind, TensorType):
+            continue
+        opened = [axis for axis, size in enumerate(kind.shape) if isinstance(size, Dim)]
+        for axis in opened:
+            size = kind.shape[axis]
+            if not isinstance(size, Dim) or not size.is_variable:
+                continue
+            if axis == 0 and (len(opened) > 1 or kind.rank > 2):
+                found.setdefault(size.name, BATCH)
+            elif axis > 1 and kind.rank > 3:
+                found.setdefault(size.name, PIXELS)
+    return MappingProxyType(_Typical(found))
+
+
+def typical_type(kind: Type, values: Mapping[str, int] = TYPICAL_VALUES) -> Type:
+    """Return a type with numbers in the place of open sizes."""
+    if isinstance(kind, TupleType):
+        return TupleType(tuple(typical_type(field, values) for field in kind.fields))
+    if kind.is_static:
+        return kind
+    return kind.with_shape(typical(size, values) for size in kind.shape)

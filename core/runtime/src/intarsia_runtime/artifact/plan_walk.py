@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Walks over the steps of a plan, those inside of steps included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from msgspec.structs import replace
+
+from ..size import Size
+from .plan import (
+    Argument,
+    Block,
+    CopyStep,
+    GuardStep,
+    IfStep,
+    LoopStep,
+    RunSize,
+    SizesStep,
+    Step,
+)
+
+
+def blocks_of(step: Step) -> tuple[Block, ...]:
+    """Return the blocks inside a step."""
+    match step:
+        case IfStep(then=then, orelse=orelse):
+            return then, orelse
+        case LoopStep(body=body):
+            return (body,)
+        case _:
+            return ()
+
+
+def all_steps(steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield every step, and behind it those inside it."""
+    for step in steps:
+        yield step
+        for block in blocks_of(step):
+            yield from all_steps(block.steps)
+
+
+def step_arguments(step: Step) -> tuple[Argument, ...]:
+    """Return the tensors of any kind of step; not those of steps inside it."""
+    match step:
+        case CopyStep(source=source, destination=destination):
+            return (source, destination)
+        case GuardStep():
+            return ()
+        case IfStep(condition=condition):
+            return (condition,)
+        case LoopStep(trip=trip, condition=condition, iteration=iteration):
+            return tuple(one for one in (trip, condition, iteration) if one is not None)
+        case SizesStep(sizes=sizes):
+            return tuple(one.argument for one in sizes)
+        case _:
+            return step.args
+
+
+def all_arguments(steps: Iterable[Step]) -> Iterator[Argument]:
+    """Yield the tensors of every step, at any depth."""
+    for step in all_steps(steps):
+        yield from step_arguments(step)
+
+
+def map_step(
+    step: Step, argument: Callable[[Argument], Argument], size: Callable[[Size], Size]
+) -> Step:
+    """Return a step with other tensors and sizes, at any depth."""
+
+    def block(given: Block) -> Block:
+        return Block(tuple([map_step(inner, argument, size) for inner in given.steps]))
+
+    def optional(given: Argument | None) -> Argument | None:
+        return None if given is None else argument(given)
+
+    match step:
+        case CopyStep(source=source, destination=destination):
+            return CopyStep(argument(source), argument(destination))
+        case GuardStep():
+            return step  # the names of its sizes are for messages
+        case IfStep(condition=condition, then=then, orelse=orelse):
+            chosen = argument(condition)
+            return replace(step, condition=chosen, then=block(then), orelse=block(orelse))
+        case LoopStep(body=body, most=most):
+            return replace(
+                step,
+                body=block(body),
+                most=None if most is None else size(most),
+                trip=optional(step.trip),
+                condition=optional(step.condition),
+                iteration=optional(step.iteration),
+            )
+        case SizesStep(sizes=sizes):
+            read = [RunSize(one.name, argument(one.argument)) for one in sizes]
+            return replace(step, sizes=tuple(read))
+        case _:
+            return replace(step, args=tuple([argument(one) for one in step.args]))

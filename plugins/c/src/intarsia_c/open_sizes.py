@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes that only the run knows: expressions over the frame, and the function that fills it.
+
+The layout of the frame is told in :mod:`intarsia_runtime.artifact.plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from intarsia_ir.tir.expr import index, size_variable
+from intarsia_loops.codegen.c_functions import Functions
+from intarsia_loops.codegen.c_source import RESERVED
+from intarsia_loops.codegen.c_values import ExpressionWriter
+from intarsia_loops.codegen.names import Names, bare
+from intarsia_runtime.artifact.plan import ALIGNMENT, CallPlan, OpenSizes
+from intarsia_runtime.size import Size
+
+FRAME = "frame"
+"""What functions call the frame."""
+
+
+def any_size(shape: Sequence[Size]) -> tuple[int, ...]:
+    """Return a shape for static checks: -1 where any size will do."""
+    return tuple([size if isinstance(size, int) else -1 for size in shape])
+
+
+class Frame:
+    """The frame of an open plan as a function reads it.
+
+    Args:
+        functions: Collects the small functions that the text calls.
+        sizes: Of the plan.
+    """
+
+    def __init__(self, functions: Functions, sizes: OpenSizes) -> None:
+        self._values = ExpressionWriter(functions, Names(RESERVED | {FRAME, "end", "context"}))
+        self._sizes = sizes
+        for number, source in enumerate(sizes.variables):
+            variable = size_variable(source.name)
+            self._values.variables[variable] = f"{FRAME}[{number}]"
+            self._values.counters.add(variable)
+            self._values.natural.add(variable)
+
+    def variable(self, name: str) -> str:
+        """Return the value of a size variable."""
+        return self._values.variables[size_variable(name)]
+
+    def offset(self, slot: int) -> str:
+        """Return where a slot of the workspace begins."""
+        return f"{FRAME}[{len(self._sizes.variables) + 1 + slot}]"
+
+    def value(self, size: Size) -> str:
+        """Return the number that a size is, as an operand."""
+        values, expr = self._values, index(size)
+        with values.statement(expr):
+            return values.position(expr)
+
+    def take_statements(self) -> list[str]:
+        """Return the statements that must stand before what was asked for since the last call."""
+        lines, self._values.lines = self._values.lines, []
+        return lines
+
+
+def print_plan_sizes(plan: CallPlan, functions: Functions) -> str:
+    """Return ``intarsia_plan_sizes(frame)`` of a plan of open sizes."""
+    sizes = plan.open
+    assert sizes is not None  # the caller asks
+    frame = Frame(functions, sizes)
+    head = f"int32_t intarsia_plan_sizes(int64_t *{FRAME})"
+    lines = [f"{head};", head, "{", "    int64_t end = 0;"]
+    for number, guard in enumerate(sizes.guards, start=1):
+        left, right = frame.value(guard.left), frame.value(guard.right)
+        lines += [*frame.take_statements(), f"    if ({left} != {right}) {{"]
+        lines += [f"        return {number};", "    }"]
+    first = len(sizes.variables)
+    for number, size in enumerate(sizes.slots, start=first + 1):
+        text = frame.value(size)
+        lines += [*frame.take_statements(), f"    {FRAME}[{number}] = end;"]
+        lines.append(
+            f"    end += ((int64_t)({text}) + {ALIGNMENT - 1}) & ~(int64_t){ALIGNMENT - 1};"
+        )
+    lines.append(f"    {FRAME}[{first}] = end;")
+    number = first + 1 + len(sizes.slots)
+    for spec in plan.outputs:
+        for size in spec.shape:
+            text = bare(frame.value(size))
+            lines += [*frame.take_statements(), f"    {FRAME}[{number}] = {text};"]
+            number += 1
+    return "\n".join([*lines, "    return 0;", "}", ""])

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies of loops of the run: loop-carried values, whose sizes may change in each iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct, field
+
+from intarsia_ir.graph.expr import Expr, Var, tensor_type
+from intarsia_ir.graph.guards import Guard, guards_apart, is_collecting
+from intarsia_ir.graph.types import Dim, Size, TensorType
+from intarsia_ir.ops import control
+
+from ..builder import STATIC_HINT, sizes_of
+from ..context import NodeContext
+from ..graph import Graph
+
+MOST_ROUNDS = 6
+"""How often a body is imported until the sizes of its values are settled."""
+
+
+class Iterations(Struct, frozen=True, eq=False):
+    """How often a loop iterations, and what each iteration gets.
+
+    Attributes:
+        state: First values of what iterations hand on.
+        sliced: Tensors of which each iteration gets a slice along the first axis.
+        most: Limit of the iterations; -1 if there is none that is a size.
+        trip: Limit of the iterations that the run computes.
+        condition: Whether the first iteration begins; ``None`` if nothing but limits ends the loop.
+        iteration: Number of the iteration, if the body may read it.
+        heads: How many values the body gives before those that iterations hand on.
+    """
+
+    state: Sequence[Expr]
+    sliced: Sequence[Expr] = ()
+    most: Size = -1
+    trip: Expr | None = None
+    condition: Expr | None = None
+    iteration: Var | None = None
+    heads: int = 0
+
+
+class IterationSize(Struct, frozen=True):
+    """A size that may change from iteration to iteration.
+
+    Attributes:
+        iteration: The variable in an iteration.
+        last: The variable behind the loop.
+        first: The size before the first iteration.
+        next: The size in the next iteration.
+    """
+
+    iteration: Dim
+    last: Dim
+    first: Size
+    next: Size
+
+
+class IterationBody(Struct, eq=False):
+    """The body of a loop, imported for variables.
+
+    Attributes:
+        results: What it gives.
+        slices: Variables of slices.
+        changing: Numbers of the values of the state that an iteration changes.
+        carried: Their variables, and those of other values that iterations hand on.
+        starts: The first values of ``carried``.
+        handed: What an iteration gives for ``carried``.
+        guards: What it requires of sizes.
+        sizes: The sizes that change.
+        gathered: How many values of ``carried`` are what iterations collect.
+    """
+
+    results: tuple[Expr, ...]
+    slices: list[Var]
+    changing: list[int]
+    carried: list[Var]
+    starts: list[Expr]
+    handed: list[Expr]
+    guards: tuple[Guard, ...]
+    sizes: list[IterationSize] = field(default_factory=list[IterationSize])
+    gathered: int = 0
+
+    def collect(self, node: NodeContext, iterations: Iterations, rows: Sequence[Expr]) -> None:
+        """Let iterations hand on what they collect, for nobody knows how many there will be.
+
+        Raises:
+            UnsupportedError: The model is built with known sizes, or a value has another size in
+                each iteration.
+        """
+        if not is_collecting():
+            raise node.unsupported(
+                f"{node.op_type} collects values in iterations that only the run counts",
+                STATIC_HINT,
+            )
+        inner = {size.iteration.name for size in self.sizes}
+        size = _new_size(node, 0)
+        for row in rows:
+            shape = sizes_of(row)
+            if any(isinstance(one, Dim) and not inner.isdisjoint(one.variables()) for one in shape):
+                raise node.unsupported(f"the values that {node.op_type} collects differ in size")
+            type_ = control.stacked_type(tensor_type(row), size.iteration)
+            var = Var(f"collected_{self.gathered}", type_)
+            self.carried.append(var)
+            self.starts.append(node.full((0, *shape), 0, type_.dtype))  # type: ignore[arg-type]
+            self.handed.append(node.concat([var, node.reshape(row, (1, *shape))], 0))
+            self.gathered += 1
+        self.sizes.append(_with_next(size, size.iteration + 1))
+
+    def outputs(self, iterations: Iterations, fields: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Return the results of the node; ``fields`` are those of the loop behind sizes."""
+        last = dict(zip(self.changing, fields, strict=False))
+        state = [last.get(n, x) for n, x in enumerate(iterations.state)]
+        return (*state, *fields[len(self.changing) :])
+
+
+def settled_body(node: NodeContext, iterations: Iterations) -> IterationBody:
+    """Import the body; where a value changes its size, that size becomes a variable.
+
+    Raises:
+        UnsupportedError: A value changes its rank or element type, or a size in a model that is
+            built with known sizes.
+    """
+    types = [tensor_type(value) for value in iterations.state]
+    sizes: dict[str, IterationSize] = {}
+    for _ in range(MOST_ROUNDS):
+        body = _imported(node, iterations, types)
+        changed = _compared(node, iterations, body, types, sizes)
+        if not changed:
+            _check(node, body, sizes)
+            body.sizes = [*sizes.values()]
+            return body
+    raise node.unsupported("the sizes of what iterations hand on are not settled", STATIC_HINT)
+
+
+def _imported(
+    node: NodeContext, iterations: Iterations, types: Sequence[TensorType]
+) -> IterationBody:
+    names = [info.name for info in node.graph("body").inputs][2 * iterations.heads :]
+    values = (*iterations.state, *iterations.sliced)
+    if len(names) != len(values):
+        raise node.model_error(f"the body takes {len(names)} values, {len(values)} are given")
+    count = len(iterations.state)
+    carried = [Var(name, type_) for name, type_ in zip(names, types, strict=False)]
+    slices = [
+        Var(name, control.row_type(tensor_type(x)))
+        for name, x in zip(names[count:], iterations.sliced, strict=True)
+    ]
+    with guards_apart() as found, node.folder.run_sizes.apart():
+        results = _results(node, iterations, [*carried, *slices])
+        same = [results[iterations.heads + n] is var for n, var in enumerate(carried)]
+    if any(same):  # what no iteration changes is the same value inside
+        given = [
+            x if kept else v for x, v, kept in zip(iterations.state, carried, same, strict=True)
+        ]
+        with guards_apart() as found, node.folder.run_sizes.apart():
+            results = _results(node, iterations, [*given, *slices])
+    changing = [n for n, kept in enumerate(same) if not kept]
+    return IterationBody(
+        results,
+        slices,
+        changing,
+        [carried[n] for n in changing],
+        [iterations.state[n] for n in changing],
+        [results[iterations.heads + n] for n in changing],
+        found.guards,
+    )
+
+
+def _results(node: NodeContext, iterations: Iterations, given: Sequence[Expr]) -> tuple[Expr, ...]:
+    head = (
+        () if iterations.iteration is None else (iterations.iteration, node.array(np.array(True)))
+    )
+    results = node.body("body", [*head, *given])
+    if len(results) < iterations.heads + len(iterations.state):
+        raise node.model_error(f"the body gives {len(results)} values")
+    return results
+
+
+def _compared(
+    node: NodeContext,
+    iterations: Iterations,
+    body: IterationBody,
+    types: list[TensorType],
+    sizes: dict[str, IterationSize],
+) -> bool:
+    """Compare what an iteration gets and gives; return whether a size became a variable."""
+    fresh: dict[tuple[Size, Size], IterationSize] = {}
+    for number, var, value in zip(body.changing, body.carried, body.handed, strict=True):
+        old, new = tensor_type(var), tensor_type(value)
+        if old.rank != new.rank or old.dtype is not new.dtype:
+            raise node.unsupported(
+                f"'{var.name}' is {old} in one iteration and {new} in the next", STATIC_HINT
+            )
+        shape = list(old.shape)
+        for axis, (before, after) in enumerate(zip(old.shape, new.shape, strict=True)):
+            own = sizes.get(before.name) if isinstance(before, Dim) else None
+            if own is not None and own.next == -1:
+                own = sizes[own.iteration.name] = _with_next(own, after)
+            if before == after or (own is not None and own.next == after):
+                continue
+            if not is_collecting():
+                raise node.unsupported(
+                    f"'{var.name}' is {old} in one iteration and {new} in the next", STATIC_HINT
+                )
+            first = tensor_type(iterations.state[number]).shape[axis]
+            if (before, after) not in fresh:
+                fresh[before, after] = _new_size(node, first)
+            shape[axis] = fresh[before, after].iteration
+        types[number] = old.with_shape(shape)
+    for size in fresh.values():
+        sizes[size.iteration.name] = size
+    if fresh:
+        for name, size in sizes.items():
+            sizes[name] = _with_next(size, -1)  # said by the next import
+    return bool(fresh)
+
+
+def _check(node: NodeContext, body: IterationBody, sizes: dict[str, IterationSize]) -> None:
+    """Drop variables of sizes that other variables replaced."""
+    used = {
+        name
+        for var in body.carried
+        for size in tensor_type(var).shape
+        if isinstance(size, Dim)
+        for name in size.variables()
+    }
+    for name in [name for name, size in sizes.items() if name not in used or size.next == -1]:
+        del sizes[name]
+
+
+def _new_size(node: NodeContext, first: Size) -> IterationSize:
+    known = node.folder.run_sizes
+    base = node.span.name or "loop"
+    return IterationSize(known.new_name(base), known.new_name(base), first, -1)
+
+
+def _with_next(size: IterationSize, following: Size) -> IterationSize:
+    return IterationSize(size.iteration, size.last, size.first, following)
+
+
+def passes_condition(body: Graph) -> bool:
+    """Whether the body of a Loop gives the condition that it got."""
+    name, condition = body.outputs[0].name, body.inputs[1].name
+    while name != condition:
+        made = [node for node in body.nodes if name in node.outputs]
+        if len(made) != 1 or made[0].op_type != "Identity":
+            return False
+        name = made[0].inputs[0]
+    return True

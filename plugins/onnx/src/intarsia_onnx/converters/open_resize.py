@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resize of sizes, or by scales, that only the run knows: one dimension after the other.
+
+Where each new element lies is computed as a vector; the elements around it are gathered and added
+up by their weights. Of a filter that has as many taps as the run says, weights are a matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.op import Op
+from intarsia_ir.graph.types import Dim, Size
+from intarsia_ir.ops import binary, compare, indexing, unary
+from intarsia_ir.ops.shape import Copy
+from intarsia_runtime.dtype import DType
+
+from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
+from ..context import NodeContext
+from .computed import Numbers
+
+_WIDE = DType.FLOAT64
+
+
+class Axis(Struct, frozen=True, eq=False):
+    """What becomes of one dimension.
+
+    Attributes:
+        axis: The dimension.
+        old: Its size, float64.
+        new: Its new size.
+        scale: New elements for an old one, float64.
+        region: Beginning and end of the part that is taken, 0 to 1, float64; ``None`` for all.
+    """
+
+    axis: int
+    old: Expr
+    new: Size
+    scale: Expr
+    region: tuple[Expr, Expr] | None = None
+
+
+class OpenResize:
+    """A Resize of one node.
+
+    Args:
+        node: The node.
+        mode: ``nearest``, ``linear`` or ``cubic``.
+        coordinates: ``coordinate_transformation_mode``.
+        nearest: ``nearest_mode``.
+    """
+
+    def __init__(self, node: NodeContext, mode: str, coordinates: str, nearest: str) -> None:
+        self._node = node
+        self._mode = mode
+        self._coordinates = coordinates
+        self._nearest = nearest
+
+    def apply(self, axes: Sequence[Axis]) -> Expr:
+        """Return the resized tensor."""
+        node, x = self._node, self._node.input(0)
+        dtype = dtype_of(x)
+        if self._mode != "nearest" and not dtype.is_float:
+            x = node.cast(x, DType.FLOAT32 if dtype.bits <= 16 else _WIDE)
+        outside: Expr | None = None
+        for axis in axes:
+            places = self._places(axis)
+            x = self._resized(x, axis, places)
+            if axis.region is not None:
+                beyond = node.along(self._outside(places, axis), axis.axis, rank_of(x))
+                outside = (
+                    beyond if outside is None else self._call(binary.LogicalOr, outside, beyond)
+                )
+        if outside is not None:
+            value = node.scalar(node.number("extrapolation_value", 0.0), dtype_of(x))
+            x = self._call(compare.Where, outside, value, x)
+        if dtype_of(x) is dtype:
+            return x
+        # Integers are interpolated in float, then rounded and saturated, as in ONNX's reference.
+        return node.cast(node.call(unary.Round, x), dtype)
+
+    def _call(self, op: type[Op], *args: Expr) -> Expr:
+        return self._node.call(op, *args)
+
+    def _number(self, value: float) -> Expr:
+        return self._node.scalar(value, _WIDE)
+
+    def _new(self, axis: Axis) -> Expr:
+        return self._node.cast(Numbers(self._node).size(axis.new), _WIDE)
+
+    def _places(self, axis: Axis) -> Expr:
+        """Return where in the old dimension each new element lies."""
+        places = self._where(axis)
+        return self._node.call(Copy, places)  # a kernel of its own: computed once, not per element
+
+    def _where(self, axis: Axis) -> Expr:
+        call, number = self._call, self._number
+        index = self._node.cast(Numbers(self._node).range(axis.new), _WIDE)
+        one, half, new = number(1), number(0.5), self._new(axis)
+        last = call(binary.Subtract, axis.old, one)
+        between = call(binary.Maximum, call(binary.Subtract, new, one), one)
+        is_one = call(compare.LessEqual, new, one)
+        if axis.region is not None:
+            low, high = axis.region
+            part = call(binary.Multiply, call(binary.Subtract, high, low), last)
+            spread = call(binary.Divide, call(binary.Multiply, index, part), between)
+            spread = call(binary.Add, call(binary.Multiply, low, last), spread)
+            middle = call(binary.Multiply, call(binary.Add, low, high), half)
+            return call(compare.Where, is_one, call(binary.Multiply, middle, last), spread)
+        if self._coordinates == "align_corners":
+            resized = call(binary.Multiply, axis.old, axis.scale)
+            between = call(binary.Subtract, resized, one)
+            spread = call(binary.Divide, call(binary.Multiply, index, last), between)
+            return call(compare.Where, call(compare.Equal, resized, one), number(0), spread)
+        if self._coordinates == "asymmetric":
+            return call(binary.Divide, index, axis.scale)
+        centred = call(binary.Divide, call(binary.Add, index, half), axis.scale)
+        centred = call(binary.Subtract, centred, half)
+        if self._coordinates == "pytorch_half_pixel":
+            return call(compare.Where, is_one, number(0), centred)
+        if self._coordinates == "half_pixel_symmetric":
+            adjusted = call(binary.Divide, new, call(binary.Multiply, axis.scale, axis.old))
+            moved = call(binary.Multiply, axis.old, call(binary.Subtract, one, adjusted))
+            return call(binary.Add, call(binary.Multiply, moved, half), centred)
+        return centred
+
+    def _outside(self, places: Expr, axis: Axis) -> Expr:
+        before = self._call(compare.Less, places, self._number(0))
+        last = self._call(binary.Subtract, axis.old, self._number(1))
+        return self._call(binary.LogicalOr, before, self._call(compare.Greater, places, last))
+
+    def _resized(self, x: Expr, axis: Axis, places: Expr) -> Expr:
+        if self._mode == "nearest":
+            return self._taken(x, axis, self._rounded(places))
+        dtype, rank = dtype_of(x), rank_of(x)
+        total: Expr | None = None
+        for index, weight in self._taps(axis, places):
+            share = self._node.along(self._node.cast(weight, dtype), axis.axis, rank)
+            part = self._call(binary.Multiply, self._taken(x, axis, index), share)
+            total = part if total is None else self._call(binary.Add, total, part)
+        assert total is not None  # there are taps
+        return total
+
+    def _taken(self, x: Expr, axis: Axis, places: Expr) -> Expr:
+        """Gather elements; the border repeats outside."""
+        numbers, node = Numbers(self._node), self._node
+        last = numbers.subtract(numbers.size(sizes_of(x)[axis.axis]), numbers.of(1))
+        inside = numbers.within(node.cast(places, DType.INT64), numbers.of(0), last)
+        attrs = indexing.Take.Attrs(axis=axis.axis)
+        return node.call(indexing.Take, x, node.call(Copy, inside), attrs=attrs)
+
+    def _rounded(self, places: Expr) -> Expr:
+        call, half = self._call, self._number(0.5)
+        match self._nearest:
+            case "floor":
+                return call(unary.Floor, places)
+            case "ceil":
+                return call(unary.Ceil, places)
+            case "round_prefer_ceil":
+                return call(unary.Floor, call(binary.Add, places, half))
+            case _:
+                return call(unary.Ceil, call(binary.Subtract, places, half))
+
+    def _taps(self, axis: Axis, places: Expr) -> Iterator[tuple[Expr, Expr]]:
+        """Yield the place and the weight of each element that a new one is made of."""
+        call = self._call
+        reach = 1 if self._mode == "linear" else 2
+        floors = call(unary.Floor, places)
+        found: list[tuple[Expr, Expr]] = []
+        last = call(binary.Subtract, axis.old, self._number(1))
+        exclude = bool(self._node.integer("exclude_outside", 0))
+        for offset in range(1 - reach, 1 + reach):
+            place = call(binary.Add, floors, self._number(offset))
+            weight = self._weight(call(unary.Abs, call(binary.Subtract, place, places)))
+            if exclude:
+                inside = call(
+                    binary.LogicalAnd,
+                    call(compare.GreaterEqual, place, self._number(0)),
+                    call(compare.LessEqual, place, last),
+                )
+                weight = call(compare.Where, inside, weight, self._number(0))
+            found.append((place, weight))
+        if exclude:
+            total = found[0][1]
+            for _, weight in found[1:]:
+                total = call(binary.Add, total, weight)
+            found = [(place, call(binary.Divide, weight, total)) for place, weight in found]
+        for place, weight in found:
+            yield place, self._node.call(Copy, weight)
+
+    def _weight(self, distance: Expr) -> Expr:
+        call, number = self._call, self._number
+        if self._mode == "linear":
+            return call(binary.Maximum, call(binary.Subtract, number(1), distance), number(0))
+        return self._cubic(distance)
+
+    def _cubic(self, distance: Expr) -> Expr:
+        """Keys' kernel of a distance; 0 from 2 on."""
+        a = self._node.number("cubic_coeff_a", -0.75)
+        near = self._polynomial(distance, (a + 2, -(a + 3), 0, 1))
+        far = self._polynomial(distance, (a, -5 * a, 8 * a, -4 * a))
+        call, number = self._call, self._number
+        is_near = call(compare.LessEqual, distance, number(1))
+        far = call(compare.Where, call(compare.Less, distance, number(2)), far, number(0))
+        return call(compare.Where, is_near, near, far)
+
+    def _polynomial(self, x: Expr, factors: Sequence[float]) -> Expr:
+        total = self._number(factors[0])
+        for factor in factors[1:]:
+            total = self._call(binary.Multiply, total, x)
+            total = self._call(binary.Add, total, self._number(factor))
+        return total
+
+
+def open_axes(node: NodeContext, axes: Sequence[int], *, crop: bool) -> list[Axis]:
+    """Return what becomes of each dimension that a Resize changes.
+
+    Raises:
+        UnsupportedError: The filter has as many taps as the run says.
+        ModelError: There are neither scales nor sizes, or not one for each axis.
+    """
+    if node.integer("antialias", 0):
+        raise node.unsupported("an antialiased Resize whose sizes only the run knows", STATIC_HINT)
+    numbers, by_size = Numbers(node), node.optional(3) is not None
+    given = node.input(3 if by_size else 2)
+    if sizes_of(given) != (len(axes),):
+        raise node.model_error(f"needs {len(axes)} scales or sizes, got {node.type_of(0)}")
+    old = [node.cast(numbers.size(sizes_of(node.input(0))[axis]), _WIDE) for axis in axes]
+    regions: list[tuple[Expr, Expr] | None] = [None] * len(axes)
+    if crop:
+        roi = node.cast(node.input(1), _WIDE)
+        regions = [
+            (node.item(roi, 0, n), node.item(roi, 0, len(axes) + n)) for n in range(len(axes))
+        ]
+    if by_size:
+        wanted, scales = _by_sizes(node, axes, old)
+    else:
+        scales = [node.item(node.cast(given, _WIDE), 0, n) for n in range(len(axes))]
+        wanted = [
+            _scaled(node, sizes_of(node.input(0))[axis], size, scale, region)
+            for axis, size, scale, region in zip(axes, old, scales, regions, strict=True)
+        ]
+    return [
+        Axis(*row)
+        for row in zip(axes, old, wanted, scales, regions, strict=True)
+        if not _is_same(node, row)
+    ]
+
+
+def _is_same(node: NodeContext, row: tuple[int, Expr, Size, Expr, object]) -> bool:
+    """Whether a dimension stays as it is."""
+    axis, _, new, scale, region = row
+    known = node.folder.value(scale)
+    is_one = known is None or float(known.reshape(())) == 1.0
+    return region is None and is_one and new == sizes_of(node.input(0))[axis]
+
+
+def _scaled(
+    node: NodeContext, size: Size, old: Expr, scale: Expr, region: tuple[Expr, Expr] | None
+) -> Size:
+    """Return ``floor(size * scale)``, of the part that is taken."""
+    known = node.folder.value(scale)
+    if known is not None and float(known.reshape(())) == 1.0 and region is None:
+        return size
+    if region is not None:
+        old = node.call(binary.Multiply, old, node.call(binary.Subtract, region[1], region[0]))
+    made = node.call(unary.Floor, node.call(binary.Multiply, old, scale))
+    return Numbers(node).as_size(node.cast(made, DType.INT64))
+
+
+def _by_sizes(
+    node: NodeContext, axes: Sequence[int], old: Sequence[Expr]
+) -> tuple[list[Size], list[Expr]]:
+    """Return new sizes and scales of given sizes; a policy may keep the aspect ratio."""
+    numbers = Numbers(node)
+    wanted: list[Size] = list(node.required_sizes(3, "the sizes"))
+    new = [node.cast(numbers.size(size), _WIDE) for size in wanted]
+    scales = [node.call(binary.Divide, a, b) for a, b in zip(new, old, strict=True)]
+    policy = node.string("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return wanted, scales
+    if policy not in ("not_larger", "not_smaller"):
+        raise node.model_error(f"keep_aspect_ratio_policy='{policy}' is not defined")
+    ratio = scales[0]
+    for scale in scales[1:]:
+        op = binary.Minimum if policy == "not_larger" else binary.Maximum
+        ratio = node.call(op, ratio, scale)
+    half = node.scalar(0.5, _WIDE)
+    rounded = [
+        node.call(unary.Floor, node.call(binary.Add, node.call(binary.Multiply, ratio, x), half))
+        for x in old
+    ]
+    sizes = [numbers.as_size(node.cast(x, DType.INT64)) for x in rounded]
+    return sizes, [ratio] * len(axes)
+
+
+def is_open_resize(node: NodeContext) -> bool:
+    """Whether sizes of a Resize, or what it resizes by, are only known when the model runs."""
+    opened = any(isinstance(size, Dim) for size in node.type_of(0).shape)
+    return opened or any(not node.is_fixed(index) for index in (1, 2, 3))

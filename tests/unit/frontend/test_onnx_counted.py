@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that count what they find, or whose sizes are values, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import intarsia
+from intarsia_ir.graph.guards import collecting_guards
+from intarsia_ir.graph.verify import verify
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import ModelError, ResourceError, UnsupportedError
+
+from .onnx_models import node
+
+F32, I64, BOOL = np.float32, np.int64, np.bool_
+Feeds = Mapping[str, np.ndarray]
+NO_WEIGHTS: Feeds = {}
+
+
+def typed(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, tuple[type, tuple[int | str, ...]]],
+    outputs: Sequence[str] = ("y",),
+    weights: Feeds = NO_WEIGHTS,
+    opset: int = 18,
+) -> bytes:
+    """A model whose inputs have element types of their own."""
+    infos = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), shape)
+        for name, (kind, shape) in inputs.items()
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        infos,
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+        [numpy_helper.from_array(np.asarray(v), name) for name, v in weights.items()],
+    )
+    imports = [helper.make_opsetid("", opset)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+
+
+def check(data: bytes, *sets: Feeds, tolerance: float = 1e-6) -> None:
+    """Compile a model whole, and compare the reference and the machine code with ONNX Runtime."""
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    with collecting_guards():
+        module = from_onnx(data)
+        verify(module)
+    artifact = intarsia.build(data, "llvm")
+    assert not artifact.placement.host
+    assert artifact.passport.executor["kind"] == "aot"
+    with artifact.load(threads=1) as executable:
+        for given in sets:
+            feeds = {name: np.asarray(value) for name, value in given.items()}
+            wanted = session.run(None, feeds)
+            compiled = [np.asarray(value) for value in executable.run(feeds).values()]
+            for found in (compiled, evaluate(module.main, feeds, module)):
+                for mine, theirs in zip(found, wanted, strict=True):
+                    assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+                    np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
+
+
+def floats(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(F32)
+
+
+def vector(*numbers: int) -> np.ndarray:
+    return np.array(numbers, I64)
+
+
+def test_non_zero_and_what_follows() -> None:
+    nodes = [
+        node("Greater", "x half", "m"),
+        node("NonZero", "m", "p"),
+        node("Transpose", "p", "t", perm=[1, 0]),
+        node("GatherND", "x t", "v"),
+        node("Shape", "v", "s"),
+        node("Mul", "v v", "w"),
+        node("ScatterND", "x t w", "z"),
+        node("Concat", "w w", "c", axis=0),
+        node("ReduceSum", "w", "r", keepdims=0),
+    ]
+    made = typed(nodes, {"x": (F32, ("N", 4))}, ("p", "s", "z", "c", "r"), {"half": F32(0.5)})
+    sets = [{"x": floats(n, 4, seed=n)} for n in (1, 6, 0, 90)]
+    check(made, *sets, {"x": np.zeros((3, 4), F32)}, {"x": np.ones((3, 4), F32)}, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64, np.bool_, np.uint8])
+def test_non_zero_of_a_type(kind: type) -> None:
+    made = typed([node("NonZero", "x")], {"x": (kind, (3, 50))})
+    rng = np.random.default_rng(1)
+    check(made, *({"x": (rng.random((3, 50)) < s).astype(kind)} for s in (0.0, 0.05, 1.0)))
+
+
+def test_non_zero_of_a_constant_is_one() -> None:
+    weights = {"w": np.array([[0, 2], [3, 0]], F32)}
+    made = typed(
+        [node("NonZero", "w", "p"), node("Add", "p x")], {"x": (I64, (1,))}, weights=weights
+    )
+    check(made, {"x": vector(5)})
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, None])
+def test_compress(axis: int | None) -> None:
+    attrs = {} if axis is None else {"axis": axis}
+    length = 12 if axis is None else (3, 4)[axis]
+    made = typed([node("Compress", "x c", **attrs)], {"x": (F32, (3, 4)), "c": (BOOL, (length,))})
+    rng = np.random.default_rng(2)
+    masks = [rng.random(length) < share for share in (0.5, 0.0, 1.0)]
+    check(made, *({"x": floats(3, 4), "c": mask} for mask in masks))
+
+
+def test_compress_by_fewer_than_there_are() -> None:
+    made = typed([node("Compress", "x c", axis=0)], {"x": (F32, ("N", 2)), "c": (BOOL, ("M",))})
+    check(made, {"x": floats(9, 2), "c": np.array([False, True, True])})
+
+
+def test_unique_has_four_results() -> None:
+    for attrs in ({}, {"sorted": 0}, {"axis": 0}, {"axis": 1, "sorted": 0}):
+        made = typed(
+            [node("Unique", "x", "y f i c", **attrs)], {"x": (F32, ("N", 3))}, ("y", "f", "i", "c")
+        )
+        rng = np.random.default_rng(3)
+        sets = [rng.integers(0, 3, (n, 3)).astype(F32) for n in (1, 2, 40)]
+        check(made, *({"x": x} for x in sets))
+
+
+LIMITS = {
+    "i": ((2, 9, 1), (9, 2, -2), (0, 0, 1), (3, 4, 5), (5, 1, 3)),
+    "f": ((0.5, 3.0, 0.75), (3.0, 0.5, -0.5), (1.0, 1.0, 2.0), (1.0, 9.5, 0.1)),
+}
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.float32, np.float64])
+def test_a_range_whose_limits_are_inputs(kind: type) -> None:
+    made = typed([node("Range", "a b c")], dict.fromkeys("abc", (kind, ())))
+    rows = LIMITS["f" if np.dtype(kind).kind == "f" else "i"]
+    check(
+        made, *(dict(zip("abc", np.array(row, kind), strict=True)) for row in rows), tolerance=1e-5
+    )
+
+
+def test_shapes_that_are_values() -> None:
+    nodes = [node("ConstantOfShape", "s", "a"), node("Expand", "x s", "b"), node("Tile", "x t")]
+    made = typed(nodes, {"x": (F32, (3, 1)), "s": (I64, (2,)), "t": (I64, (2,))}, ("a", "b", "y"))
+    rows = ((3, 4), (1, 2), (3, 0), (1, 1))
+    check(made, *({"x": floats(3, 1), "s": vector(*r), "t": vector(r[1], 2)} for r in rows))
+
+
+def test_a_computed_shape_may_keep_and_leave_open() -> None:
+    made = typed([node("Reshape", "x s")], {"x": (F32, ("N", 6)), "s": (I64, (3,))})
+    rows = ((2, -1, 3), (0, 2, 3), (-1, 1, 1), (6, 0, 1), (0, 0, -1), (1, 2, -1))
+    check(made, *({"x": floats(2 if r[1] else 6, 6), "s": vector(*r)} for r in rows[:3]))
+    check(
+        made, {"x": floats(3, 6), "s": vector(0, -1, 2)}, {"x": floats(1, 6), "s": vector(6, 1, 1)}
+    )
+
+
+def test_a_computed_shape_with_known_sizes() -> None:
+    nodes = [
+        node("ReduceMax", "n", "m", keepdims=1),
+        node("Concat", "m k", "s", axis=0),
+        node("Reshape", "x s", "r"),
+        node("Range", "zero q one", "a"),
+        node("Add", "r a"),
+    ]
+    nodes.insert(3, node("Squeeze", "k", "q"))
+    weights = {"k": vector(4), "zero": np.array(0), "one": np.array(1)}
+    made = typed(nodes, {"x": (I64, ("N",)), "n": (I64, (3,))}, weights=weights)
+    check(made, *({"x": np.arange(4 * n), "n": vector(0, n, 1)} for n in (1, 2, 5)))
+
+
+SLICES = [
+    ((1, 0), (3, 9), (0, 1), (1, 1)),
+    ((-2, 1), (99, -1), (0, 1), (1, 2)),
+    ((9, 0), (1, 0), (1, 0), (1, 1)),
+    ((-1, 7), (-99, 2), (0, 1), (-1, -2)),
+]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_a_slice_of_which_operands_are_inputs(count: int) -> None:
+    """Starts and ends; axes too; steps too."""
+    names = ("b", "e", "a", "s")
+    fixed = {"a": vector(0, 1), "s": vector(1, 2)}
+    inputs = dict.fromkeys(names[:count], (I64, (2,)))
+    weights = {name: fixed[name] for name in names[count:]}
+    made = typed([node("Slice", "x b e a s")], {"x": (F32, ("N", 8)), **inputs}, weights=weights)
+    for rows in ((5,), (1,)):
+        sets = [
+            dict(zip(names[:count], [vector(*row) for row in one], strict=False)) for one in SLICES
+        ]
+        check(made, *({"x": floats(*rows, 8), **s} for s in sets))
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
+def test_pads_that_are_inputs(mode: str) -> None:
+    inputs = {"x": (F32, ("N", 5)), "p": (I64, (4,)), "v": (F32, ())}
+    made = typed([node("Pad", "x p v", mode=mode)], inputs, opset=19)
+    rows = ((0, 1, 2, 3), (1, 0, 1, 0), (0, 0, 0, 0), (2, 4, 0, 2))
+    if mode == "constant":
+        rows = (*rows, (-1, -2, 3, 0), (5, 9, 7, 7))
+    check(made, *({"x": floats(4, 5), "p": vector(*r), "v": np.array(7, F32)} for r in rows))
+
+
+def test_pads_of_axes_that_are_inputs() -> None:
+    inputs = {"x": (F32, (2, 3, 4)), "p": (I64, (4,)), "a": (I64, (2,))}
+    made = typed([node("Pad", "x p _ a")], inputs, opset=18)
+    axes = ((0, 2), (1, -3), (2, 1))
+    check(made, *({"x": floats(2, 3, 4), "p": vector(1, 0, 2, 3), "a": vector(*a)} for a in axes))
+
+
+@pytest.mark.parametrize("largest", [0, 1])
+def test_the_best_of_as_many_as_an_input_says(largest: int) -> None:
+    made = typed(
+        [node("TopK", "x k", "v y", axis=1, largest=largest)],
+        {"x": (F32, (3, "N")), "k": (I64, (1,))},
+        ("v", "y"),
+    )
+    check(
+        made, *({"x": floats(3, n), "k": vector(k)} for n, k in ((9, 1), (9, 9), (70, 33), (5, 0)))
+    )
+
+
+@pytest.mark.parametrize("wanted", [None, "k"])
+def test_a_split_of_an_open_size(wanted: str | None) -> None:
+    inputs: dict[str, tuple[type, tuple[int | str, ...]]] = {"x": (F32, ("N", 2))}
+    attrs = {"num_outputs": 3} if wanted is None else {}
+    if wanted is not None:
+        inputs["k"] = (I64, (3,))
+    made = typed(
+        [node("Split", f"x {wanted or ''}", "a b c", axis=0, **attrs)], inputs, ("a", "b", "c")
+    )
+    if wanted is None:
+        check(made, *({"x": floats(n, 2)} for n in (6, 7, 3)))
+    else:
+        rows = ((1, 2, 3), (6, 0, 0))
+        check(made, *({"x": floats(6, 2), "k": vector(*r)} for r in rows))
+
+
+RESIZES = [
+    {"mode": "nearest"},
+    {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    {"mode": "nearest", "coordinate_transformation_mode": "align_corners", "nearest_mode": "ceil"},
+    {"mode": "nearest", "nearest_mode": "round_prefer_ceil"},
+    {"mode": "linear"},
+    {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+    {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+    {"mode": "cubic", "cubic_coeff_a": -0.5},
+    {"mode": "cubic", "exclude_outside": 1},
+]
+
+
+@pytest.mark.parametrize("attrs", RESIZES, ids=lambda attrs: "-".join(map(str, attrs.values())))
+def test_resize_to_sizes_that_are_inputs(attrs: dict[str, object]) -> None:
+    made = typed(
+        [node("Resize", "x _ _ s", **attrs)], {"x": (F32, (1, 2, "H", "W")), "s": (I64, (4,))}
+    )
+    rows = (((5, 6), (7, 11)), ((5, 6), (5, 6)), ((8, 3), (2, 5)), ((2, 2), (9, 1)))
+    sets = [{"x": floats(1, 2, *old), "s": vector(1, 2, *new)} for old, new in rows]
+    check(made, *sets, tolerance=1e-4)
+
+
+def test_resize_by_scales_that_are_inputs() -> None:
+    made = typed(
+        [node("Resize", "x _ s", mode="linear")], {"x": (F32, (1, 1, "H", 6)), "s": (F32, (4,))}
+    )
+    rows = ((1, 1, 2, 2), (1, 1, 0.6, 1), (1, 1, 1.5, 0.34))
+    check(made, *({"x": floats(1, 1, 5, 6), "s": F32(row)} for row in rows), tolerance=1e-4)
+
+
+def boxes(count: int, seed: int) -> np.ndarray:
+    low = np.random.default_rng(seed).random((2, count, 2), F32) * 4
+    return np.concatenate([low, low + 1 + low[::-1] % 1.0], 2).astype(F32)
+
+
+@pytest.mark.parametrize("center", [0, 1])
+def test_non_max_suppression_with_limits_of_the_run(center: int) -> None:
+    inputs = {
+        "b": (F32, (2, "N", 4)),
+        "s": (F32, (2, 3, "N")),
+        "m": (I64, (1,)),
+        "o": (F32, (1,)),
+        "t": (F32, (1,)),
+    }
+    made = typed([node("NonMaxSuppression", "b s m o t", center_point_box=center)], inputs)
+    sets = [
+        {
+            "b": boxes(n, n),
+            "s": np.random.default_rng(n).random((2, 3, n), F32),
+            "m": vector(most),
+            "o": F32([overlap]),
+            "t": F32([least]),
+        }
+        for n, most, overlap, least in (
+            *((20, 5, 0.5, 0.2), (20, 1 << 62, 0.1, 0.0), (1, 3, 0.5, 0.1), (40, 0, 0.5, 0.5)),
+            *((65, 100, 0.9, 0.99), (7, 3, 0.0, 2.0)),
+        )
+    ]
+    check(made, *sets)
+
+
+def test_non_max_suppression_of_known_limits_and_what_follows() -> None:
+    nodes = [
+        node("NonMaxSuppression", "b s m o t", "n"),
+        node("Gather", "n two", "i", axis=1),
+        node("Gather", "b0 i", "c", axis=0),
+        node("Mul", "c c"),
+    ]
+    nodes.insert(1, node("Squeeze", "b zero", "b0"))
+    weights = {"m": vector(10), "o": F32([0.5]), "t": F32([0.3]), "two": np.array(2)}
+    weights["zero"] = vector(0)
+    made = typed(nodes, {"b": (F32, (1, "N", 4)), "s": (F32, (1, 2, "N"))}, ("n", "y"), weights)
+    sets = [
+        {"b": boxes(n, n)[:1], "s": np.random.default_rng(n).random((1, 2, n), F32)}
+        for n in (1, 30, 200)
+    ]
+    check(made, *sets)
+
+
+def test_what_does_not_go_together_is_refused_by_the_run() -> None:
+    made = typed([node("Reshape", "x s")], {"x": (F32, (2, 6)), "s": (I64, (2,))})
+    with intarsia.build(made, "llvm").load(threads=1) as executable:
+        for wrong in (vector(5, 2), vector(5, -1), vector(-2, 6)):
+            with pytest.raises(ModelError, match=r"number of elements|computes -2"):
+                executable.run({"x": floats(2, 6), "s": wrong})
+    made = typed([node("ConstantOfShape", "s")], {"s": (I64, (2,))})
+    with intarsia.build(made, "llvm").load(threads=1) as executable:
+        with pytest.raises(ModelError, match="computes -3 for the size"):
+            executable.run({"s": vector(4, -3)})
+        with pytest.raises(ResourceError, match=r"larger than any memory|no memory"):
+            executable.run({"s": vector(1 << 40, 1 << 20)})
+        assert executable.run({"s": vector(4, 3)})["y"].shape == (4, 3)
+
+
+def test_known_sizes_alone_refuse_what_is_counted() -> None:
+    for op, inputs in (("NonZero", "x"), ("Unique", "x"), ("Compress", "x c")):
+        made = typed([node(op, inputs)], {"x": (F32, (3,)), "c": (BOOL, (3,))})
+        with pytest.raises(UnsupportedError, match="is not known at compile time"):
+            from_onnx(made)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "message"),
+    [
+        ([node("Split", "x k", "y z")], {"x": (F32, ("N",)), "k": (I64, (3,))}, "3 parts for 2"),
+        (
+            [node("Slice", "x k k")],
+            {"x": (F32, (4,)), "k": (I64, ("K",))},
+            r"are not known|not known at",
+        ),
+        (
+            [node("NonMaxSuppression", "b s k")],
+            {"b": (F32, (1, 5, 4)), "s": (F32, (1, 2, 6)), "k": (I64, (1,))},
+            "do not fit scores",
+        ),
+        (
+            [node("NonMaxSuppression", "b s k")],
+            {"b": (F32, (1, 5, 4)), "s": (F32, (1, 2, 5)), "k": (I64, (2,))},
+            "must be one number",
+        ),
+        (
+            [node("Resize", "x _ _ k", antialias=1, mode="linear")],
+            {"x": (F32, (1, 1, 4, 4)), "k": (I64, (4,))},
+            "antialiased Resize",
+        ),
+        (
+            [node("Resize", "x _ _ k", mode="linear")],
+            {"x": (F32, (1, 1, 4, 4)), "k": (I64, (3,))},
+            "needs 4 scales or sizes",
+        ),
+        (
+            [node("Resize", "x _ _ k", keep_aspect_ratio_policy="odd")],
+            {"x": (F32, (1, 1, 4, 4)), "k": (I64, (4,))},
+            "keep_aspect_ratio_policy='odd' is not defined",
+        ),
+    ],
+)
+def test_what_is_wrong_is_refused(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[type, tuple[int | str, ...]]],
+    message: str,
+) -> None:
+    with collecting_guards(), pytest.raises((ModelError, UnsupportedError), match=message):
+        from_onnx(typed(nodes, inputs))
