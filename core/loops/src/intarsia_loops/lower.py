@@ -64,6 +64,7 @@ OPEN_SCHEDULES = frozenset(
         "matmul",
         "nn.log_softmax",
         "nn.softmax",
+        "transpose",
     }
 )
 """Operators whose schedules are for open sizes, too."""

@@ -4,11 +4,10 @@
 The register tile is that of ``dense.py``; only the number of tiles is not known. Rows are covered
 by tiles of as many rows as the registers hold, and the remainder by smaller ones
 (:class:`RowTiles`): the last tile ends at the last row, and overlaps the one before instead of
-being smaller still. Some rows are then computed twice, with the same result. Where smaller tiles
-cost more, one more large tile overlaps instead. Tiles have 14, 6 and 4 rows on AVX-512, 6 and 4 on AVX2; any number of
-rows from 4 on costs at most 1.3 times as much as with a tile for that number. Fewer than four rows
-cost as much as four, because sums wait for each other (``tiling.best_rows``). So fewer than 4 rows,
-as of a token that is decoded, have a version of one row a tile, with several sums for a result.
+being smaller still. Some rows are then computed twice, with the same result. Tiles have 14, 10, 6
+and 4 rows on AVX-512, 6 and 4 on AVX2: from 8 rows on that costs at most 1.13 times as much as
+tiles for that number (``tiling.tile_cost``). Fewer than 4 rows, as of a token that is decoded, have
+a version of one row a tile, with several sums for a result.
 
 Loops, outermost first::
 
@@ -38,91 +37,114 @@ from .loops import EpilogueStore, let_all, load, parallel, seq, serial, unflatte
 from .micro_kernel import register_tile
 from .panel import Matrix
 from .prefetch import prefetch_next_open_block
-from .tiling import CpuTiling, column_parts
+from .tiling import CpuTiling, column_parts, tile_cost
 
 _FULL = 4
 """Rows of a tile whose sums are enough not to wait for each other."""
 
-_MIDDLE = 6
-"""Rows of a tile between that and one of at least twice as many."""
+_MIDDLE = (10, 6)
+"""Rows of tiles between that and one of some twice as many."""
 
 _TILES = 16
 """Most tiles of a panel: enough to use a block of weights again, few enough to share the rows."""
 
 
 class RowTiles(Struct, frozen=True):
-    """How tiles of three sizes cover an open number of rows, at least :attr:`small`.
+    """How tiles of few sizes cover an open number of rows, at least as many as the last size.
+
+    All rows but those of the last two large tiles are covered by large ones; what covers the rest
+    at the least cost is decided when compiling, for every number of rows that there may be.
 
     Attributes:
-        rows: How many there are.
-        largest: Rows of a large tile.
-        middle: Rows of a tile between large and small ones; 0 if there are none.
+        rows: How many rows there are.
+        sizes: Rows of a tile of each size, the largest first.
+        clamped: The sizes that may be used where there are fewer rows: rows of such a tile are
+            computed one by one, and the last row stands for those behind it.
     """
 
     rows: PrimExpr
-    largest: int
-    middle: int = 0
+    sizes: tuple[int, ...]
+    clamped: tuple[int, ...] = ()
 
-    @property
-    def small(self) -> int:
-        """Rows of a small tile."""
-        return _FULL if self.largest > _FULL else 1
+    def counts(self, name: str) -> tuple[list[TirVar], list[tuple[TirVar, PrimExpr]]]:
+        """Return how many tiles there are of each size, and what they are bound to."""
+        largest, *others = self.sizes
+        counts = [TirVar(f"{name}{size}") for size in self.sizes]
+        if not others:
+            return counts, [(counts[0], (self.rows + (largest - 1)) // largest)]
+        full, rest = TirVar("full"), TirVar("rest")
+        bound = [
+            (full, maximum(self.rows // largest - 1, 0)),
+            (rest, self.rows - full * largest),
+        ]
+        table = [self._cover(number) for number in range(2 * largest)]
+        for number, count in enumerate(counts):
+            value = _looked_up([row[number] for row in table], rest)
+            bound.append((count, full + value if number == 0 else value))
+        return counts, bound
 
-    @property
-    def counts(self) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-        """How many large, middle and small tiles there are; of large ones the last may overlap."""
-        if self.largest == 1:
-            return self.rows, index(0), index(0)
-        small, middle = self.small, self.middle
-        full, rest = self.rows // self.largest, self.rows % self.largest
-        # Smaller tiles cost less than a large one: 6 + 6 of 14, 4 + 4 of 14, 4 of 6.
-        most = 2 * middle if middle else 2 * small if self.largest > 2 * small else small
-        large = full + minimum(full, select(rest > most, index(1), index(0)))
-        left = maximum(self.rows - large * self.largest, 0)
-        if not middle:
-            return large, index(0), (left + (small - 1)) // small
-        # 5 and 6 rows are one, 7 and 8 are two small ones, 9 and 10 are one of each.
-        one = select((left + (small - 1)) % small < middle - small, index(1), index(0))
-        some = select(left > small, one, index(0))
-        middles = select(left > middle + small, (left + 1) // middle, some)
-        left = maximum(left - middles * middle, 0)
-        return large, middles, (left + (small - 1)) // small
+    def _cover(self, rows: int) -> tuple[int, ...]:
+        """Return how many tiles of each size cover some rows at the least cost."""
+        best: list[tuple[float, tuple[int, ...]]] = [(0.0, (0,) * len(self.sizes))]
+        for count in range(1, rows + 1):
+            options: list[tuple[float, tuple[int, ...]]] = []
+            for number, size in enumerate(self.sizes):
+                if size > rows and size not in self.clamped:
+                    continue
+                cost, before = best[max(count - size, 0)]
+                made = tuple(n + (at == number) for at, n in enumerate(before))
+                options.append((cost + tile_cost(size), made))
+            best.append(min(options, default=(0.0, best[0][1])))
+        return best[rows][1]
 
     def start(self, size: int, number: PrimExpr, before: PrimExpr) -> PrimExpr:
         """Return the first row of a tile; ``before`` is how many rows are in larger ones."""
-        return minimum(before + number * size, self.rows - size)
+        start = minimum(before + number * size, self.rows - size)
+        return maximum(start, 0) if size in self.clamped else start
 
     def row(self, size: int, start: PrimExpr, r: PrimExpr | int) -> PrimExpr:
-        """Return a row of a tile: that of a middle one may be longer than all rows."""
-        if size == self.middle and size != self.largest:
-            return minimum(maximum(start, 0) + r, self.rows - 1)
-        return start + r
+        """Return a row of a tile."""
+        return minimum(start + r, self.rows - 1) if size in self.clamped else start + r
 
 
-def tile_versions(rows: PrimExpr, largest: int, version: Callable[[int], Stmt]) -> Stmt:
+def _looked_up(values: Sequence[int], number: PrimExpr) -> PrimExpr:
+    """Return ``values[number]`` by comparisons with where the values change."""
+    result: PrimExpr = index(values[-1])
+    for at in range(len(values) - 2, -1, -1):
+        if values[at] != values[at + 1]:
+            result = select(number <= at, index(values[at]), result)
+    return result
+
+
+def tile_versions(rows: PrimExpr, largest: int, version: Callable[[tuple[int, ...]], Stmt]) -> Stmt:
     """Return a version for few rows, a row at a time, and one whose tiles are large and small.
 
     Args:
         rows: How many rows there are.
         largest: Rows of the largest tile.
-        version: ``version(tile)``: the loops with large tiles of so many rows.
+        version: ``version(sizes)``: the loops with tiles of such sizes.
     """
-    wide = version(largest)
-    small = RowTiles(rows, largest).small
-    return wide if small == 1 else IfStmt(rows < small, version(1), wide)
+    sizes = (largest, _FULL) if largest > _FULL else (largest,)
+    wide = version(sizes)
+    return wide if sizes[-1] == 1 else IfStmt(rows < sizes[-1], version((1,)), wide)
 
 
-def for_row_tiles(rows: PrimExpr, largest: int, tile: Callable[[PrimExpr, int], Stmt]) -> Stmt:
-    """Cover all rows by large and small tiles: ``tile(start, rows)`` computes some."""
-    tiles = RowTiles(rows, largest)
-    count = TirVar("large")
-    large, _, small = tiles.counts
-    body = serial(count, lambda n: tile(tiles.start(largest, n, index(0)), largest), "m")
-    if largest > 1:
-        behind = count * largest
-        rest = serial(small, lambda n: tile(tiles.start(tiles.small, n, behind), tiles.small), "m")
-        body = seq(body, rest)
-    return LetStmt(count, large, body)
+def for_row_tiles(
+    rows: PrimExpr, sizes: tuple[int, ...], tile: Callable[[PrimExpr, int], Stmt]
+) -> Stmt:
+    """Cover all rows by tiles: ``tile(start, rows)`` computes some."""
+    tiles = RowTiles(rows, sizes)
+    counts, bound = tiles.counts("rows")
+    stmts: list[Stmt] = []
+    before = index(0)
+    for size, count in zip(sizes, counts, strict=True):
+
+        def one(n: PrimExpr, size: int = size, before: PrimExpr = before) -> Stmt:
+            return tile(tiles.start(size, n, before), size)
+
+        stmts.append(serial(count, one, "m"))
+        before = before + count * size
+    return let_all(bound, seq(*stmts))
 
 
 def open_dense_loops(
@@ -143,13 +165,15 @@ def open_dense_loops(
         epilogue: Stores an element.
         outer: Dimensions that the rows of the result stand for.
     """
-    rows = index(left.m)
-    largest = tiling.rows_for(weight.shape[2] // tiling.lanes)
+    largest = min(tiling.rows, tiling.rows_for(weight.shape[2] // tiling.lanes))
 
-    def version(tile: int) -> Stmt:
-        return _tiles(tiling, left, weight, outputs, epilogue, outer, tile)
+    def version(sizes: tuple[int, ...]) -> Stmt:
+        middle = tuple(size for size in _MIDDLE if size + _FULL <= sizes[0])
+        all_sizes = (sizes[0], *middle, *sizes[1:])
+        tiles = RowTiles(index(left.m), all_sizes, middle)
+        return _tiles(tiling, left, weight, outputs, epilogue, outer, tiles)
 
-    return tile_versions(rows, largest, version)
+    return tile_versions(index(left.m), largest, version)
 
 
 def _tiles(
@@ -159,53 +183,55 @@ def _tiles(
     outputs: int,
     epilogue: EpilogueStore,
     outer: list[int],
-    tile: int,
+    tiles: RowTiles,
 ) -> Stmt:
-    """Return the loops with tiles of at most so many rows."""
+    """Return the loops with tiles of some sizes."""
     depth, width = left.k, weight.shape[2]
-    rows, middle = index(left.m), _MIDDLE if tile > 2 * _MIDDLE else 0
-    tiles = RowTiles(rows, tile, middle)
-    counts = [TirVar(name) for name in ("large", "middle", "small")]
+    tile = tiles.sizes[0]
+    counts, bound = tiles.counts("rows")
     in_panel = max(1, min(_TILES, tiling.panel_bytes // max(1, depth * weight.dtype.bytes * tile)))
 
     def one(
         start: PrimExpr, size: int, block: PrimExpr, used: int, shared: tuple[PrimExpr, PrimExpr]
     ) -> Stmt:
-        return register_tile(
+        first = TirVar("start")
+        fetched = (
+            None
+            if tile == 1
+            else prefetch_next_open_block(tiling.prefetch, weight, (block + 1, 0), shared)
+        )
+        loops = register_tile(
             tiling,
             rows=size,
             columns=used,
             largest=(tile, width),
             steps=(depth,),
-            left=lambda r, k: left.element(tiles.row(size, start, r), k[0]),
+            left=lambda r, k: left.element(tiles.row(size, first, r), k[0]),
             right=lambda k, c: load(weight, block, k[0], c),
             epilogue=lambda r, c, value: epilogue(
-                value, (*unflatten(tiles.row(size, start, r), outer), block * width + c)
+                value, (*unflatten(tiles.row(size, first, r), outer), block * width + c)
             ),
             dtype=weight.dtype,
-            weight_prefetch=prefetch_next_open_block(
-                None if tile == 1 else tiling.prefetch, weight, (block + 1, 0), shared
-            ),
+            weight_prefetch=fetched,
         )
+        return LetStmt(first, start, loops if fetched is None else fetched.bind(depth, loops))
 
     def panel(block: PrimExpr, used: int, part: Sequence[PrimExpr]) -> Stmt:
         """Multiply a panel with a block: its large tiles, and smaller ones behind the last."""
-        begin, end, middles, smalls = part
-        large, total = end - begin, end - begin + middles + smalls
+        begin, end, *smaller = part
+        total = sum(smaller, end - begin)
+        before, done = begin * tile, index(0)
+        stmts: list[Stmt] = []
+        for size, count in zip(tiles.sizes, (end - begin, *smaller), strict=True):
 
-        def of_size(size: int, count: PrimExpr, before: PrimExpr, done: PrimExpr) -> Stmt:
-            def body(t: PrimExpr) -> Stmt:
+            def body(
+                t: PrimExpr, size: int = size, before: PrimExpr = before, done: PrimExpr = done
+            ) -> Stmt:
                 start = tiles.start(size, t, before)
                 return one(start, size, block, used, (done + t, total))
 
-            return serial(count, body, "m")
-
-        stmts = [of_size(tile, large, begin * tile, index(0))]
-        if middle:
-            stmts.append(of_size(middle, middles, end * tile, large))
-        if tile > 1:
-            before = end * tile + middles * middle
-            stmts.append(of_size(tiles.small, smalls, before, large + middles))
+            stmts.append(serial(count, body, "m"))
+            before, done = before + count * size, done + count
         return seq(*stmts)
 
     stmts: list[Stmt] = []
@@ -218,19 +244,15 @@ def _tiles(
             p: PrimExpr, f: int = first, b: int = blocks, u: int = used, g: int = group,
             n: int = groups,
         ) -> Stmt:  # fmt: skip
-            part = [TirVar(name) for name in ("begin", "end", "middles", "smalls")]
-            begin, end = part[:2]
-            block = (p % n) * g
-            number = index(g) if b % g == 0 else minimum(index(g), b - block)
-            is_last = end >= counts[0]
-            values = (
-                (p // n) * in_panel,
-                minimum(begin + in_panel, counts[0]),
-                select(is_last, counts[1], index(0)),
-                select(is_last, counts[2], index(0)),
-            )
-            body = serial(number, lambda c: panel(block + c + f, u, part), "n")
-            return let_all(list(zip(part, values, strict=True)), body)
+            begin, end = TirVar("begin"), TirVar("end")
+            smaller = [TirVar(f"some{size}") for size in tiles.sizes[1:]]
+            block = (p % n) * g + f
+            number = index(g) if b % g == 0 else minimum(index(g), (b + f) - block)
+            values = [(begin, (p // n) * in_panel), (end, minimum(begin + in_panel, counts[0]))]
+            for some, count in zip(smaller, counts[1:], strict=True):
+                values.append((some, select(end >= counts[0], count, index(0))))
+            part = (begin, end, *smaller)
+            return let_all(values, serial(number, lambda c: panel(block + c, u, part), "n"))
 
         stmts.append(parallel(panels * groups, item))
-    return let_all(list(zip(counts, tiles.counts, strict=True)), seq(*stmts))
+    return let_all(bound, seq(*stmts))

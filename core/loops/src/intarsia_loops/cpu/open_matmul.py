@@ -227,7 +227,7 @@ class _Blocks:
         if isinstance(rows, IntImm):
             limit = best_rows(rows.value, largest)
             return for_parts(cut(rows.value, limit), tile, "m")
-        return tile_versions(rows, largest, lambda most: for_row_tiles(rows, most, tile))
+        return tile_versions(rows, largest, lambda sizes: for_row_tiles(rows, sizes, tile))
 
     def _single_elements(self) -> Stmt:
         """Compute a product of few columns, element by element."""

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from intarsia_ir.tir.expr import PrimExpr, index, minimum, select
-from intarsia_ir.tir.stmt import Stmt
+from intarsia_ir.tir.expr import PrimExpr, TirVar, index, minimum, select
+from intarsia_ir.tir.stmt import LetStmt, Stmt
 
 from .loops import Source, address_of, load
 
@@ -87,6 +87,8 @@ class OpenWeightPrefetch(Struct, frozen=True):
         width: Weights that are read in a step.
         before: Number of the tile in its panel.
         tiles: Tiles of the panel, at least one.
+        first: The first weight that the tile fetches, bound by :meth:`bind`.
+        per_step: Weights from one step to the next, bound so too.
     """
 
     prefetch: Prefetch
@@ -94,6 +96,8 @@ class OpenWeightPrefetch(Struct, frozen=True):
     width: int
     before: PrimExpr
     tiles: PrimExpr
+    first: TirVar = field(default_factory=lambda: TirVar("first"))
+    per_step: TirVar = field(default_factory=lambda: TirVar("per_step"))
 
     def around(
         self,
@@ -103,16 +107,20 @@ class OpenWeightPrefetch(Struct, frozen=True):
         _tile: tuple[int, int],
     ) -> Stmt:
         """Return ``body`` while a tile fetches a line, as :meth:`WeightPrefetch.around`."""
-        offset, steps = index(0), 1
+        offset = index(0)
         for position, extent in zip(step, extents, strict=True):
-            assert isinstance(extent, int)  # loops over weights that are packed
-            offset, steps = offset * extent + position, steps * extent
-        shared = select(self.tiles >= 8, index(8), select(self.tiles >= 4, index(4), index(2)))
-        per_step = select(
-            self.tiles >= 8, index(1), select(self.tiles >= 4, index(2), index(4))
-        ) * -(-self.width // 8)
-        first = (minimum(self.before, shared - 1) * steps + offset) * per_step
-        return self.prefetch(self.weight(first), body)
+            offset = offset * index(extent) + position
+        return self.prefetch(self.weight(self.first + offset * self.per_step), body)
+
+    def bind(self, steps: int, body: Stmt) -> Stmt:
+        """Return the loops of a tile, ``steps`` in all, with what they fetch from bound."""
+        alone, few, most = self.tiles < 2, self.tiles < 4, self.tiles >= 8
+        shared = select(most, index(8), select(few, index(2), index(4)))
+        times = select(most, index(1), select(few, index(4), index(2)))
+        times = select(alone, index(0), times)
+        first = minimum(self.before, shared - 1) * steps * self.per_step
+        bound = LetStmt(self.first, first, body)
+        return LetStmt(self.per_step, times * -(-self.width // 8), bound)
 
 
 def with_prefetch(prefetch: Prefetch | None, elements: Iterable[PrimExpr], body: Stmt) -> Stmt:
