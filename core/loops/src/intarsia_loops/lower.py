@@ -61,6 +61,7 @@ OPEN_SCHEDULES = frozenset(
         "cpu.dense",
         "cpu.depthwise",
         "cpu.max_pool",
+        "cpu.winograd",
         "matmul",
         "nn.log_softmax",
         "nn.softmax",
