@@ -14,6 +14,7 @@ from intarsia_ir.graph.expr import Expr, Function, Var, tensor_type
 from intarsia_ir.graph.types import variable
 from intarsia_ir.tir.module import Lowered
 from intarsia_loops import lower as lowering
+from intarsia_loops.cpu import open_winograd
 from intarsia_loops.cpu.conv_transpose import expand_conv_transpose
 from intarsia_loops.cpu.layout import use_channels_last
 from intarsia_loops.cpu.table import Schedules
@@ -35,7 +36,15 @@ def small_strips(_target: object, _dtype: DType) -> CpuTiling:
 _TABLE = Schedules(small_strips).table()
 SCHEDULES = {
     name.replace(".", "__"): _TABLE[name]
-    for name in ("cpu.conv", "cpu.dense", "cpu.depthwise", "cpu.max_pool", "cpu.avg_pool", "matmul")
+    for name in (
+        "cpu.conv",
+        "cpu.dense",
+        "cpu.depthwise",
+        "cpu.max_pool",
+        "cpu.avg_pool",
+        "cpu.winograd",
+        "matmul",
+    )
 }
 
 
@@ -116,12 +125,11 @@ def lowered(name: str) -> tuple[Function, Lowered]:
     return _lowered(GRAPHS[name](data), data)
 
 
-def _lowered(body: Expr, data: Var) -> tuple[Function, Lowered]:
+def _lowered(body: Expr, data: Var, *, winograd: bool = False) -> tuple[Function, Lowered]:
     function = Function((data,), body)
     target = make_target(**SCHEDULES)
-    changed = use_channels_last(
-        expand_conv_transpose(function), small_strips(target, DType.FLOAT32)
-    )
+    tiling = small_strips(target, DType.FLOAT32)
+    changed = use_channels_last(expand_conv_transpose(function), tiling, winograd=winograd)
     return function, lower(changed, (), target=target)
 
 
@@ -152,6 +160,25 @@ def test_convolutions_of_an_open_length(stride: int) -> None:
         check(*made, {"N": 2, "W": length})
 
 
+@pytest.mark.parametrize("rows", [2, 4, 6])
+def test_transformed_convolutions_of_open_pictures(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bands of a few tiles, groups of tiles that fill no register tile, odd edges."""
+    monkeypatch.setattr(open_winograd, "_BAND_BYTES", 7 * 16 * 32 * 4)
+    monkeypatch.setattr(open_winograd, "BAND_BYTES", 1 << 30)  # weights are the smaller
+    tiling = CpuTiling(lanes=4, rows=rows)
+    monkeypatch.setitem(globals(), "small_strips", lambda _target, _dtype: tiling)
+    table = Schedules(lambda _target, _dtype: tiling).table()
+    monkeypatch.setitem(SCHEDULES, "cpu__winograd", table["cpu.winograd"])
+    data = x("data", N, 32, H, W)
+    body = apply("nn.relu", conv(data, weight(35, 32, 3, 3), weight(35), **padded(1)))
+    made = _lowered(body, data, winograd=True)
+    assert [step.label for step in made[1].module.plan.steps][1].startswith("cpu.winograd")
+    for n, h, w in [*SIZES, (1, 9, 8)]:
+        check(*made, {"N": n, "H": h, "W": w})
+
+
 def test_open_windows_have_schedules() -> None:
-    names = {"cpu.conv", "cpu.depthwise", "cpu.max_pool", "cpu.avg_pool"}
+    names = {"cpu.conv", "cpu.depthwise", "cpu.max_pool", "cpu.avg_pool", "cpu.winograd"}
     assert names <= lowering.OPEN_SCHEDULES

@@ -26,7 +26,7 @@ class ReducedConvolution:
     results: int
 
     def suits(self, node: Call) -> bool:
-        """Whether a call is such a convolution; one of open sizes is not: backends do it directly.
+        """Whether a call is such a convolution; one of open sizes is taken to have enough results.
 
         Args:
             node: A call of any operator.
@@ -38,17 +38,18 @@ class ReducedConvolution:
         rank = len(self.kernel) + 2
         if not isinstance(attrs, Conv.Attrs) or node.op is not Conv:
             return False
-        if tensor_type(node).rank != rank or not tensor_type(node).is_static:
+        if tensor_type(node).rank != rank:
             return False
         outputs, inner, *kernel = tensor_type(node.args[1]).static_shape
-        _, _, *results = tensor_type(node).static_shape
+        _, _, *results = tensor_type(node).shape
+        known = [size for size in results if isinstance(size, int)]
         return (
             tuple(kernel) == self.kernel
             and {attrs.groups, *attrs.strides, *attrs.dilation} == {1}
             and min(inner, outputs) >= self.channels
-            and prod(results) >= self.results
+            and (len(known) < len(results) or prod(known) >= self.results)
         )
 
 
-WINOGRAD = ReducedConvolution((3, 3), channels=32, results=128)
+WINOGRAD = ReducedConvolution((3, 3), channels=32, results=25)
 """3x3 windows that gain: the transformed weights grow to 16/9, and are read once."""

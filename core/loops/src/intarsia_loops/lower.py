@@ -61,9 +61,11 @@ OPEN_SCHEDULES = frozenset(
         "cpu.dense",
         "cpu.depthwise",
         "cpu.max_pool",
+        "cpu.winograd",
         "matmul",
         "nn.log_softmax",
         "nn.softmax",
+        "transpose",
     }
 )
 """Operators whose schedules are for open sizes, too."""

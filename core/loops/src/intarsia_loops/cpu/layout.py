@@ -8,6 +8,7 @@ other one is a transpose, made on demand, so only borders between the layouts tr
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from math import prod
 
 import numpy as np
@@ -28,6 +29,7 @@ from intarsia_ir.graph.expr import (
 )
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, TupleType
+from intarsia_ir.graph.typical import typical_values
 from intarsia_ir.graph.walk import children, post_order, with_children
 from intarsia_ir.ops import qnn_linear
 from intarsia_ir.ops.binary import Add
@@ -39,7 +41,6 @@ from intarsia_ir.ops.reduce import ReduceOp
 from intarsia_ir.ops.sampling import GridSample
 from intarsia_ir.ops.shape import Concatenate, Transpose
 from intarsia_ir.reduced import WINOGRAD
-from intarsia_runtime.artifact.deferred import DeferredArray
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim, product
 
@@ -48,8 +49,6 @@ from .bf16_storage import bf16_source, is_depthwise, runs_in_bf16x2
 from .bf16x2 import (
     Bf16x2Conv,
     Bf16x2Dense,
-    bf16x2_conv_deferred,
-    bf16x2_dense_deferred,
     padded_channels,
 )
 from .dense import product_width
@@ -68,7 +67,6 @@ from .operators import (
     Winograd,
     packed_attrs,
 )
-from .packing import conv_deferred, dense_deferred, depthwise_deferred, winograd_deferred
 from .pools import suits_nchw_pool
 from .quantize import (
     conv_of,
@@ -84,6 +82,7 @@ from .relayout import (
     moved,
     nhwc_axis,
     packed_conv,
+    packed_deferred,
     packed_depthwise,
     permuted,
     reshaped,
@@ -104,7 +103,7 @@ def use_channels_last(function: Function, tiling: CpuTiling, *, winograd: bool =
         tiling: Register tile of the machine.
         winograd: Whether 3x3 convolutions that gain by Winograd's method are computed so.
     """
-    layout = _Layout(tiling, winograd)
+    layout = _Layout(tiling, winograd, typical_values(function.params))
     for node in post_order(function.body):
         layout.visit(node)
     body = layout.plain(function.body)
@@ -117,6 +116,7 @@ class _Layout(Struct):
     Attributes:
         tiling: Register tile, which decides how weights are packed.
         winograd: Whether Winograd's method may be used.
+        sizes: What size variables are taken for.
         first: Node to its equivalent in the model's layout.
         last: Node to its equivalent channels last.
         packed: Packed weights, by the constant and how.
@@ -124,6 +124,7 @@ class _Layout(Struct):
 
     tiling: CpuTiling
     winograd: bool
+    sizes: Mapping[str, int]
     first: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
     last: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
     packed: dict[object, Constant] = field(default_factory=dict[object, Constant])
@@ -250,13 +251,12 @@ class _Layout(Struct):
             packed = self._pack(weight, ("depthwise",))
             return call(Depthwise, source, packed, attrs=attrs, span=node.span)
         width = block_width(outputs // groups, self.tiling)
-        winograd = self.winograd and not has_open_size(node)
-        if winograd and isinstance(weight, Constant) and WINOGRAD.suits(node):
+        if self.winograd and isinstance(weight, Constant) and WINOGRAD.suits(node):
             packed = self._pack(weight, ("winograd", width))
             return call(Winograd, source, packed, attrs=attrs, span=node.span)
         if kh * kw * groups * attrs.strides[0] * attrs.strides[1] == 1:
             *pixels, _ = tensor_type(source).shape
-            width = product_width(typical(product(pixels)), inner, outputs, self.tiling)
+            width = product_width(typical(product(pixels), self.sizes), inner, outputs, self.tiling)
         packed = self._pack(weight, ("conv", groups, width))
         return call(PackedConv, source, packed, attrs=attrs, span=node.span)
 
@@ -288,7 +288,7 @@ class _Layout(Struct):
                 case _:
                     return packed_depthwise(weight)
         if key not in self.packed:
-            deferred = _packed(weight.data, how)
+            deferred = packed_deferred(weight.data, how)
             self.packed[key] = constant(deferred, name=weight.name, span=weight.span)
         return self.packed[key]
 
@@ -332,7 +332,7 @@ class _Layout(Struct):
             return True
         *rows, _ = tensor_type(a).shape
         depth, outputs = b.data.shape[::-1] if attrs.transpose_b else b.data.shape
-        width = product_width(typical(product(rows)), depth, outputs, self.tiling)
+        width = product_width(typical(product(rows), self.sizes), depth, outputs, self.tiling)
         packed = self._pack(b, ("dense", attrs.transpose_b, width))
         self.first[node] = call(
             Dense, self.plain(a), packed, attrs=Dense.Attrs(outputs=outputs), span=node.span
@@ -477,23 +477,6 @@ def _may_convert(node: Call) -> bool:
     kinds = (node.type, *(arg.type for arg in node.args))
     images = [kind for kind in kinds if isinstance(kind, TensorType) and kind.rank in (3, 4)]
     return not any(isinstance(kind.shape[1], Dim) for kind in images)
-
-
-def _packed(weight: np.ndarray, how: tuple[object, ...]) -> DeferredArray:
-    """Return a weight as the loops want it; it is packed when it is wanted."""
-    match how:
-        case ("winograd", int(width)):
-            return winograd_deferred(weight, width)
-        case ("conv", int(groups), int(width)):
-            return conv_deferred(weight, groups, width)
-        case ("pair_conv", int(groups), int(width)):
-            return bf16x2_conv_deferred(weight, groups, width)
-        case ("pair_dense", bool(flipped), int(width)):
-            return bf16x2_dense_deferred(weight.T if flipped else weight, width)
-        case ("dense", bool(flipped), int(width)):
-            return dense_deferred(weight.T if flipped else weight, width)
-        case _:
-            return depthwise_deferred(weight)
 
 
 def _is_rank4(kind: object) -> bool:

@@ -34,7 +34,7 @@ from intarsia_runtime.dtype import DType
 
 from ..typical import typical
 from .loops import load, seq, serial, store, unrolled, vectorized
-from .prefetch import WeightPrefetch, with_prefetch
+from .prefetch import OpenWeightPrefetch, WeightPrefetch, with_prefetch
 from .tiling import CpuTiling
 
 _MIN_ACCUMULATORS = 8
@@ -55,7 +55,7 @@ def register_tile(
     right: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
     epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
     dtype: DType = DType.FLOAT32,
-    weight_prefetch: WeightPrefetch | None = None,
+    weight_prefetch: WeightPrefetch | OpenWeightPrefetch | None = None,
     initial: Callable[[PrimExpr, PrimExpr], PrimExpr] | None = None,
 ) -> Stmt:
     """Return the loops of one tile.

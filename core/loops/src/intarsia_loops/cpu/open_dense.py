@@ -1,46 +1,150 @@
 # SPDX-License-Identifier: Apache-2.0
 """GEMM of an open number of rows: ``C[M, N] = A[M, K] @ B``, B packed, M known when it runs.
 
-The register tile is that of ``dense.py``; only the number of tiles is not known. Tiles cover the
-rows from the first one on, and the last tile ends at the last row: it overlaps the one before
-instead of being smaller, so every tile of a product has the same code. Some rows are then computed
-twice, with the same result. There are versions for tiles of 1 row, of 4 and of as many as the
-registers hold; the run takes the one that computes the fewest rows, where a tile of fewer than
-four costs as much as one of four, because its sums wait for each other (``tiling.best_rows``).
+The register tile is that of ``dense.py``; only the number of tiles is not known. Rows are covered
+by tiles of as many rows as the registers hold, and the remainder by smaller ones
+(:class:`RowTiles`): the last tile ends at the last row, and overlaps the one before instead of
+being smaller still. Some rows are then computed twice, with the same result. Tiles have 14, 10, 6
+and 4 rows on AVX-512, 6 and 4 on AVX2: from 8 rows on that costs at most 1.13 times as much as
+tiles for that number (``tiling.tile_cost``). Fewer than 4 rows, as of a token that is decoded, have
+a version of one row a tile, with several sums for a result.
 
 Loops, outermost first::
 
-    version: rows of a tile
+    version: fewer than 4 rows, or more
       parallel: panels of tiles x groups of blocks of B
         for block of B in the group:        # [K, width], stays in the first-level cache
           for tile of the panel:            # micro_kernel.py: all of K, accumulators in registers
 
 A panel has as many tiles as ``panel_bytes`` holds, so it stays in the second-level cache while the
-blocks of B pass, as in ``dense.py``. A block of large weights is prefetched by the first tiles of
-the block before: by four of 4 rows, by eight of the largest. XNNPACK's GEMM takes M the same way:
-tiles of ``mr`` rows, and a remainder by a kernel of fewer.
+blocks of B pass, as in ``dense.py``. A block of large weights is prefetched by the tiles of the
+block before (``prefetch.py``). XNNPACK's GEMM takes M the same way: tiles of ``mr`` rows, and a
+remainder by a kernel of fewer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import BinaryOp, PrimExpr, all_of, binary, index, minimum
-from intarsia_ir.tir.stmt import IfStmt, Stmt
+from intarsia_ir.tir.expr import PrimExpr, TirVar, index, maximum, minimum, select
+from intarsia_ir.tir.stmt import IfStmt, LetStmt, Stmt
 
 from .dense import ITEMS
-from .loops import EpilogueStore, load, parallel, seq, serial, unflatten
+from .loops import EpilogueStore, let_all, load, parallel, seq, serial, unflatten
 from .micro_kernel import register_tile
 from .panel import Matrix
-from .prefetch import prefetch_next_block
-from .tiling import CpuTiling, column_parts
+from .prefetch import prefetch_next_open_block
+from .tiling import CpuTiling, column_parts, tile_cost
 
 _FULL = 4
 """Rows of a tile whose sums are enough not to wait for each other."""
 
+_MIDDLE = (10, 6)
+"""Rows of tiles between that and one of some twice as many."""
+
 _TILES = 16
 """Most tiles of a panel: enough to use a block of weights again, few enough to share the rows."""
+
+
+class RowTiles(Struct, frozen=True):
+    """How tiles of few sizes cover an open number of rows, at least as many as the last size.
+
+    All rows but those of the last two large tiles are covered by large ones; what covers the rest
+    at the least cost is decided when compiling, for every number of rows that there may be.
+
+    Attributes:
+        rows: How many rows there are.
+        sizes: Rows of a tile of each size, the largest first.
+        clamped: The sizes that may be used where there are fewer rows: rows of such a tile are
+            computed one by one, and the last row stands for those behind it.
+    """
+
+    rows: PrimExpr
+    sizes: tuple[int, ...]
+    clamped: tuple[int, ...] = ()
+
+    def counts(self, name: str) -> tuple[list[TirVar], list[tuple[TirVar, PrimExpr]]]:
+        """Return how many tiles there are of each size, and what they are bound to."""
+        largest, *others = self.sizes
+        counts = [TirVar(f"{name}{size}") for size in self.sizes]
+        if not others:
+            return counts, [(counts[0], (self.rows + (largest - 1)) // largest)]
+        full, rest = TirVar("full"), TirVar("rest")
+        bound = [
+            (full, maximum(self.rows // largest - 1, 0)),
+            (rest, self.rows - full * largest),
+        ]
+        table = [self._cover(number) for number in range(2 * largest)]
+        for number, count in enumerate(counts):
+            value = _looked_up([row[number] for row in table], rest)
+            bound.append((count, full + value if number == 0 else value))
+        return counts, bound
+
+    def _cover(self, rows: int) -> tuple[int, ...]:
+        """Return how many tiles of each size cover some rows at the least cost."""
+        best: list[tuple[float, tuple[int, ...]]] = [(0.0, (0,) * len(self.sizes))]
+        for count in range(1, rows + 1):
+            options: list[tuple[float, tuple[int, ...]]] = []
+            for number, size in enumerate(self.sizes):
+                if size > rows and size not in self.clamped:
+                    continue
+                cost, before = best[max(count - size, 0)]
+                made = tuple(n + (at == number) for at, n in enumerate(before))
+                options.append((cost + tile_cost(size), made))
+            best.append(min(options, default=(0.0, best[0][1])))
+        return best[rows][1]
+
+    def start(self, size: int, number: PrimExpr, before: PrimExpr) -> PrimExpr:
+        """Return the first row of a tile; ``before`` is how many rows are in larger ones."""
+        start = minimum(before + number * size, self.rows - size)
+        return maximum(start, 0) if size in self.clamped else start
+
+    def row(self, size: int, start: PrimExpr, r: PrimExpr | int) -> PrimExpr:
+        """Return a row of a tile."""
+        return minimum(start + r, self.rows - 1) if size in self.clamped else start + r
+
+
+def _looked_up(values: Sequence[int], number: PrimExpr) -> PrimExpr:
+    """Return ``values[number]`` by comparisons with where the values change."""
+    result: PrimExpr = index(values[-1])
+    for at in range(len(values) - 2, -1, -1):
+        if values[at] != values[at + 1]:
+            result = select(number <= at, index(values[at]), result)
+    return result
+
+
+def tile_versions(rows: PrimExpr, largest: int, version: Callable[[tuple[int, ...]], Stmt]) -> Stmt:
+    """Return a version for few rows, a row at a time, and one whose tiles are large and small.
+
+    Args:
+        rows: How many rows there are.
+        largest: Rows of the largest tile.
+        version: ``version(sizes)``: the loops with tiles of such sizes.
+    """
+    sizes = (largest, _FULL) if largest > _FULL else (largest,)
+    wide = version(sizes)
+    return wide if sizes[-1] == 1 else IfStmt(rows < sizes[-1], version((1,)), wide)
+
+
+def for_row_tiles(
+    rows: PrimExpr, sizes: tuple[int, ...], tile: Callable[[PrimExpr, int], Stmt]
+) -> Stmt:
+    """Cover all rows by tiles: ``tile(start, rows)`` computes some."""
+    tiles = RowTiles(rows, sizes)
+    counts, bound = tiles.counts("rows")
+    stmts: list[Stmt] = []
+    before = index(0)
+    for size, count in zip(sizes, counts, strict=True):
+
+        def one(n: PrimExpr, size: int = size, before: PrimExpr = before) -> Stmt:
+            return tile(tiles.start(size, n, before), size)
+
+        stmts.append(serial(count, one, "m"))
+        before = before + count * size
+    return let_all(bound, seq(*stmts))
 
 
 def open_dense_loops(
@@ -61,47 +165,15 @@ def open_dense_loops(
         epilogue: Stores an element.
         outer: Dimensions that the rows of the result stand for.
     """
-    rows = index(left.m)
-    largest = tiling.rows_for(weight.shape[2] // tiling.lanes)
+    largest = min(tiling.rows, tiling.rows_for(weight.shape[2] // tiling.lanes))
 
-    def version(tile: int) -> Stmt:
-        return _tiles(tiling, left, weight, outputs, epilogue, outer, (tile, largest))
+    def version(sizes: tuple[int, ...]) -> Stmt:
+        middle = tuple(size for size in _MIDDLE if size + _FULL <= sizes[0])
+        all_sizes = (sizes[0], *middle, *sizes[1:])
+        tiles = RowTiles(index(left.m), all_sizes, middle)
+        return _tiles(tiling, left, weight, outputs, epilogue, outer, tiles)
 
-    return tile_versions(rows, largest, version)
-
-
-def tile_versions(rows: PrimExpr, largest: int, version: Callable[[int], Stmt]) -> Stmt:
-    """Return the version whose tiles compute the fewest rows, chosen when it runs.
-
-    Args:
-        rows: How many rows there are.
-        largest: Rows of the largest tile.
-        version: ``version(tile)``: the loops with tiles of so many rows, for at least as many.
-    """
-    sizes = [*(size for size in (1, _FULL) if size < largest), largest]
-    chosen = version(largest)
-    for number in reversed(range(len(sizes) - 1)):
-        size, above = sizes[number], sizes[number + 1 :]
-        taken = rows < above[0]  # no larger tile fits
-        if size >= _FULL:
-            own = _cost(rows, size)
-            costs = [_cost(rows, larger) for larger in above]
-            cheapest = all_of([own < cost for cost in costs])
-            taken = binary(BinaryOp.OR, taken, cheapest)
-        chosen = IfStmt(taken, version(size), chosen)
-    return chosen
-
-
-def _cost(rows: PrimExpr, tile: int) -> PrimExpr:
-    """Return twice the cost of all tiles, in rows, with the overhead of half a row for each."""
-    return ((rows + (tile - 1)) // tile) * (2 * max(tile, _FULL) + 1)
-
-
-def _fetching(tile: int, largest: int) -> int:
-    """Return how many tiles of a block prefetch the next one."""
-    if tile == largest:
-        return 8
-    return 1 if tile < _FULL else 4
+    return tile_versions(index(left.m), largest, version)
 
 
 def _tiles(
@@ -111,15 +183,59 @@ def _tiles(
     outputs: int,
     epilogue: EpilogueStore,
     outer: list[int],
-    tiles: tuple[int, int],
+    tiles: RowTiles,
 ) -> Stmt:
-    tile, largest = tiles
+    """Return the loops with tiles of some sizes."""
     depth, width = left.k, weight.shape[2]
-    rows = index(left.m)
-    count = (rows + (tile - 1)) // tile
+    tile = tiles.sizes[0]
+    counts, bound = tiles.counts("rows")
     in_panel = max(1, min(_TILES, tiling.panel_bytes // max(1, depth * weight.dtype.bytes * tile)))
-    fetching = min(in_panel, _fetching(tile, largest))
+
+    def one(
+        start: PrimExpr, size: int, block: PrimExpr, used: int, shared: tuple[PrimExpr, PrimExpr]
+    ) -> Stmt:
+        first = TirVar("start")
+        fetched = (
+            None
+            if tile == 1
+            else prefetch_next_open_block(tiling.prefetch, weight, (block + 1, 0), shared)
+        )
+        loops = register_tile(
+            tiling,
+            rows=size,
+            columns=used,
+            largest=(tile, width),
+            steps=(depth,),
+            left=lambda r, k: left.element(tiles.row(size, first, r), k[0]),
+            right=lambda k, c: load(weight, block, k[0], c),
+            epilogue=lambda r, c, value: epilogue(
+                value, (*unflatten(tiles.row(size, first, r), outer), block * width + c)
+            ),
+            dtype=weight.dtype,
+            weight_prefetch=fetched,
+        )
+        return LetStmt(first, start, loops if fetched is None else fetched.bind(depth, loops))
+
+    def panel(block: PrimExpr, used: int, part: Sequence[PrimExpr]) -> Stmt:
+        """Multiply a panel with a block: its large tiles, and smaller ones behind the last."""
+        begin, end, *smaller = part
+        total = sum(smaller, end - begin)
+        before, done = begin * tile, index(0)
+        stmts: list[Stmt] = []
+        for size, count in zip(tiles.sizes, (end - begin, *smaller), strict=True):
+
+            def body(
+                t: PrimExpr, size: int = size, before: PrimExpr = before, done: PrimExpr = done
+            ) -> Stmt:
+                start = tiles.start(size, t, before)
+                return one(start, size, block, used, (done + t, total))
+
+            stmts.append(serial(count, body, "m"))
+            before, done = before + count * size, done + count
+        return seq(*stmts)
+
     stmts: list[Stmt] = []
+    panels = maximum((counts[0] + (in_panel - 1)) // in_panel, 1)
     for first, blocks, used in column_parts(outputs, width):
         group = max(1, -(-blocks // ITEMS))
         groups = -(-blocks // group)
@@ -128,39 +244,15 @@ def _tiles(
             p: PrimExpr, f: int = first, b: int = blocks, u: int = used, g: int = group,
             n: int = groups,
         ) -> Stmt:  # fmt: skip
-            begin = (p // n) * in_panel
-            end = minimum(begin + in_panel, count)
-            block = (p % n) * g
-            number = index(g) if b % g == 0 else minimum(index(g), b - block)
+            begin, end = TirVar("begin"), TirVar("end")
+            smaller = [TirVar(f"some{size}") for size in tiles.sizes[1:]]
+            block = (p % n) * g + f
+            number = index(g) if b % g == 0 else minimum(index(g), (b + f) - block)
+            values = [(begin, (p // n) * in_panel), (end, minimum(begin + in_panel, counts[0]))]
+            for some, count in zip(smaller, counts[1:], strict=True):
+                values.append((some, select(end >= counts[0], count, index(0))))
+            part = (begin, end, *smaller)
+            return let_all(values, serial(number, lambda c: panel(block + c, u, part), "n"))
 
-            def column(c: PrimExpr) -> Stmt:
-                return serial(end - begin, lambda t: one(begin + t, t, block + c + f, u), "m")
-
-            return serial(number, column, "n")
-
-        def one(number: PrimExpr, before: PrimExpr, block: PrimExpr, used: int) -> Stmt:
-            start = minimum(number * tile, rows - tile)
-            return register_tile(
-                tiling,
-                rows=tile,
-                columns=used,
-                largest=(largest, width),
-                steps=(depth,),
-                left=lambda r, k: left.element(start + r, k[0]),
-                right=lambda k, c: load(weight, block, k[0], c),
-                epilogue=lambda r, c, value: epilogue(
-                    value, (*unflatten(start + r, outer), block * width + c)
-                ),
-                dtype=weight.dtype,
-                weight_prefetch=prefetch_next_block(
-                    tiling.prefetch,
-                    weight,
-                    (block + 1, 0),
-                    depth,
-                    (minimum(before, fetching - 1) * tile, fetching * tile),
-                    tile,
-                ),
-            )
-
-        stmts.append(parallel((count + (in_panel - 1)) // in_panel * groups, item))
-    return seq(*stmts)
+        stmts.append(parallel(panels * groups, item))
+    return let_all(bound, seq(*stmts))

@@ -2,15 +2,18 @@
 """Batched GEMM of two activations of open sizes: ``C[M, N] = A[M, K] @ B``, as in attention.
 
 The register tile and the forms of B are those of ``matmul.py``. What is open is covered by pieces
-of one size, of which the last one overlaps the one before: rows by tiles of the version that
-computes the fewest (``open_dense.py``), columns by blocks of ``width``. Results that two pieces
-compute are equal, so it does not matter which one is written last.
+of few sizes, of which the last one overlaps the one before. Results that two pieces compute are
+equal, so it does not matter which one is written last.
 
+- Rows: large tiles and small ones behind them (``open_dense.py``).
+- Columns: blocks of two vectors; one of one vector if no more are left. An open number below two
+  vectors is covered by blocks of one vector.
 - ``B[K, N]``: K may be open, too; a block of columns is read where it lies.
 - ``B[N, K]`` (transposed, as the keys of attention), K known: a block of ``width`` rows of B is
   transposed into a panel ``[K, width]`` on the stack, at most 512 KiB, by squares in registers.
-- Fewer columns than a block has: one element at a time. So are products of other forms, by default
-  loops.
+- Fewer columns than a vector, K known: B is copied to such a panel, filled up with zeros; the sums
+  of a tile lie on the stack, and an element at a time is stored. Where K is open too, one element
+  is computed at a time. So are products of other forms, by default loops.
 """
 
 from __future__ import annotations
@@ -19,14 +22,35 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import IntImm, PrimExpr, const, index, minimum
-from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
+from intarsia_ir.tir.expr import (
+    IntImm,
+    PrimExpr,
+    TirVar,
+    const,
+    index,
+    maximum,
+    minimum,
+    select,
+)
+from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 from intarsia_runtime.size import Dim
 
-from .loops import EpilogueStore, cut, for_parts, load, parallel, seq, serial, store, unflatten
+from .loops import (
+    EpilogueStore,
+    cut,
+    for_parts,
+    let_all,
+    load,
+    parallel,
+    seq,
+    serial,
+    store,
+    unflatten,
+    vectorized,
+)
 from .matmul import PANEL_BYTES, Product, matrix_element, transpose_into_panel
 from .micro_kernel import register_tile
-from .open_dense import tile_versions
+from .open_dense import for_row_tiles, tile_versions
 from .tiling import CpuTiling, best_rows, block_width
 
 
@@ -39,12 +63,11 @@ def open_matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueSto
             return None
     if product.transpose_b and not _fits_panel(tiling, product, width):
         return None
-    blocks = _Blocks(tiling, product, epilogue, width)
-    wide = blocks.loops()
+    work = _Blocks(tiling, product, epilogue)
+    if not isinstance(product.n, Dim):
+        return work.blocks(width)
     columns = index(product.n)
-    if isinstance(columns, IntImm):
-        return wide
-    return IfStmt(columns >= width, wide, blocks.single_elements())
+    return IfStmt(columns >= tiling.lanes, work.open_blocks(), work.few_columns())
 
 
 def _fits_panel(tiling: CpuTiling, product: Product, width: int) -> bool:
@@ -61,28 +84,94 @@ class _Blocks:
         tiling: Register tile.
         product: Operands.
         epilogue: Stores an element.
-        width: Columns of a block.
     """
 
-    def __init__(
-        self, tiling: CpuTiling, product: Product, epilogue: EpilogueStore, width: int
-    ) -> None:
+    def __init__(self, tiling: CpuTiling, product: Product, epilogue: EpilogueStore) -> None:
         self._tiling = tiling
         self._product = product
         self._epilogue = epilogue
-        self._width = width
 
-    def loops(self) -> Stmt:
-        """Compute all blocks of columns of all products of the batch."""
-        product, width = self._product, self._width
-        columns = index(product.n)
+    def blocks(self, width: int) -> Stmt:
+        """Compute all blocks of a known number of columns; the last one overlaps."""
+        columns = index(self._product.n)
         blocks = (columns + (width - 1)) // width
 
         def item(p: PrimExpr) -> Stmt:
             first = minimum((p % blocks) * width, columns - width)
-            return self._block(p // blocks, first)
+            return self._block(p // blocks, first, width)
 
-        return parallel(index(prod(product.batch)) * blocks, item)
+        return parallel(index(prod(self._product.batch)) * blocks, item)
+
+    def open_blocks(self) -> Stmt:
+        """Compute all columns, at least a vector of them: wide blocks, then those of a vector."""
+        columns, lanes = index(self._product.n), self._tiling.lanes
+        width = 2 * lanes
+        full, rest = columns // width, columns % width
+        wide, narrow, first, number = (TirVar(n) for n in ("wide", "narrow", "first", "number"))
+        behind = maximum(columns - wide * width, 0)
+        bound = [
+            (wide, full + minimum(full, select(rest > lanes, index(1), index(0)))),
+            (narrow, (behind + (lanes - 1)) // lanes),
+        ]
+
+        def item(p: PrimExpr) -> Stmt:
+            block = p % (wide + narrow)
+            in_wide = minimum(block * width, columns - width)
+            in_narrow = minimum(block * lanes + wide * lanes, columns - lanes)
+            body = IfStmt(
+                block < wide,
+                LetStmt(first, in_wide, self._block(number, first, width)),
+                LetStmt(first, in_narrow, self._block(number, first, lanes)),
+            )
+            return LetStmt(number, p // (wide + narrow), body)
+
+        items = index(prod(self._product.batch)) * (wide + narrow)
+        return let_all(bound, parallel(items, item))
+
+    def few_columns(self) -> Stmt:
+        """Compute a product of fewer columns than a vector has elements."""
+        product, lanes = self._product, self._tiling.lanes
+        if isinstance(product.k, Dim) or product.k * lanes * product.b.dtype.bytes > PANEL_BYTES:
+            return self._single_elements()
+        rows, columns = index(product.m), index(product.n)
+        panel = Buffer("panel", (product.k, lanes), product.b.dtype, MemoryScope.STACK)
+        limit = self._tiling.rows
+
+        def item(number: PrimExpr) -> Stmt:
+            outer, a_element, b_element = self._elements(number)
+            sums = Buffer("sums", (limit, lanes), product.a.dtype, MemoryScope.STACK)
+
+            def clear(k: PrimExpr) -> Stmt:
+                zero = const(0, panel.dtype)
+                return vectorized(lanes, lambda c: store(panel, (k, c), zero))
+
+            def row(k: PrimExpr) -> Stmt:
+                return serial(columns, lambda c: store(panel, (k, c), b_element(k, c)), "n")
+
+            def tile(start: PrimExpr, count: int) -> Stmt:
+                def stored(r: PrimExpr) -> Stmt:
+                    def element(c: PrimExpr) -> Stmt:
+                        return self._epilogue(load(sums, r, c), (*outer, start + r, c))
+
+                    return serial(columns, element, "n")
+
+                made = register_tile(
+                    self._tiling,
+                    rows=count,
+                    columns=lanes,
+                    largest=(limit, lanes),
+                    steps=(index(product.k),),
+                    left=lambda r, k: a_element(start + r, k[0]),
+                    right=lambda k, c: load(panel, k[0], c),
+                    epilogue=lambda r, c, value: store(sums, (r, c), value),
+                    dtype=product.a.dtype,
+                )
+                return seq(made, serial(count, stored, "r"))
+
+            filled = serial(product.k, lambda k: seq(clear(k), row(k)), "k")
+            return Allocate(panel, Allocate(sums, seq(filled, self._cover(rows, limit, tile))))
+
+        return parallel(index(prod(product.batch)), item)
 
     def _elements(
         self, number: PrimExpr
@@ -98,11 +187,12 @@ class _Blocks:
         b = matrix_element(product.b, outer, product.batch, flipped=product.transpose_b)
         return outer, a, b
 
-    def _block(self, number: PrimExpr, first: PrimExpr) -> Stmt:
+    def _block(self, number: PrimExpr, first: PrimExpr, width: int) -> Stmt:
         """Compute a block of columns of one product."""
-        tiling, product, width = self._tiling, self._product, self._width
+        tiling, product = self._tiling, self._product
         outer, a_element, b_element = self._elements(number)
-        largest = tiling.rows_for(width // tiling.lanes)
+        # Tiles of a vector have as many rows as those of two: few versions, and enough sums.
+        largest = min(tiling.rows, tiling.rows_for(width // tiling.lanes))
         copied = product.transpose_b
         panel: Buffer | None = None
         if copied:
@@ -124,7 +214,7 @@ class _Blocks:
                 dtype=product.a.dtype,
             )
 
-        body = self._rows(largest, tile)
+        body = self._cover(index(product.m), largest, tile)
         if panel is None:
             return body
         filled = transpose_into_panel(
@@ -132,20 +222,14 @@ class _Blocks:
         )
         return Allocate(panel, seq(filled, body))
 
-    def _rows(self, largest: int, tile: Callable[[PrimExpr, int], Stmt]) -> Stmt:
+    def _cover(self, rows: PrimExpr, largest: int, tile: Callable[[PrimExpr, int], Stmt]) -> Stmt:
         """Cover the rows with tiles."""
-        rows = index(self._product.m)
         if isinstance(rows, IntImm):
             limit = best_rows(rows.value, largest)
             return for_parts(cut(rows.value, limit), tile, "m")
+        return tile_versions(rows, largest, lambda sizes: for_row_tiles(rows, sizes, tile))
 
-        def version(size: int) -> Stmt:
-            count = (rows + (size - 1)) // size
-            return serial(count, lambda n: tile(minimum(n * size, rows - size), size), "m")
-
-        return tile_versions(rows, largest, version)
-
-    def single_elements(self) -> Stmt:
+    def _single_elements(self) -> Stmt:
         """Compute a product of few columns, element by element."""
         product = self._product
         rows, columns = index(product.m), index(product.n)

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from intarsia_ir.tir.expr import PrimExpr, index
-from intarsia_ir.tir.stmt import Stmt
+from intarsia_ir.tir.expr import PrimExpr, TirVar, index, minimum, select
+from intarsia_ir.tir.stmt import LetStmt, Stmt
 
 from .loops import Source, address_of, load
 
@@ -75,6 +75,54 @@ class WeightPrefetch(Struct, frozen=True):
         return with_prefetch(self.prefetch, elements, body)
 
 
+class OpenWeightPrefetch(Struct, frozen=True):
+    """The same for an open number of tiles, of which two, four or eight share the next block.
+
+    A step fetches one line. Of eight tiles each advances by an eighth of the block: several steps
+    fetch the same line, which costs nothing but the instruction.
+
+    Attributes:
+        prefetch: How.
+        weight: ``weight(number)``: one of these weights, as a load.
+        width: Weights that are read in a step.
+        before: Number of the tile in its panel.
+        tiles: Tiles of the panel, at least one.
+        first: The first weight that the tile fetches, bound by :meth:`bind`.
+        per_step: Weights from one step to the next, bound so too.
+    """
+
+    prefetch: Prefetch
+    weight: Callable[[PrimExpr], PrimExpr]
+    width: int
+    before: PrimExpr
+    tiles: PrimExpr
+    first: TirVar = field(default_factory=lambda: TirVar("first"))
+    per_step: TirVar = field(default_factory=lambda: TirVar("per_step"))
+
+    def around(
+        self,
+        body: Stmt,
+        step: Sequence[PrimExpr],
+        extents: Sequence[int | PrimExpr],
+        _tile: tuple[int, int],
+    ) -> Stmt:
+        """Return ``body`` while a tile fetches a line, as :meth:`WeightPrefetch.around`."""
+        offset = index(0)
+        for position, extent in zip(step, extents, strict=True):
+            offset = offset * index(extent) + position
+        return self.prefetch(self.weight(self.first + offset * self.per_step), body)
+
+    def bind(self, steps: int, body: Stmt) -> Stmt:
+        """Return the loops of a tile, ``steps`` in all, with what they fetch from bound."""
+        alone, few, most = self.tiles < 2, self.tiles < 4, self.tiles >= 8
+        shared = select(most, index(8), select(few, index(2), index(4)))
+        times = select(most, index(1), select(few, index(4), index(2)))
+        times = select(alone, index(0), times)
+        first = minimum(self.before, shared - 1) * steps * self.per_step
+        bound = LetStmt(self.first, first, body)
+        return LetStmt(self.per_step, times * -(-self.width // 8), bound)
+
+
 def with_prefetch(prefetch: Prefetch | None, elements: Iterable[PrimExpr], body: Stmt) -> Stmt:
     """Return ``body`` while the cache lines of loads are fetched, if the machine has to be told."""
     if prefetch is not None:
@@ -109,6 +157,30 @@ def prefetch_next_block(
     size = depth * weight.shape[-1]
     return WeightPrefetch(
         prefetch, lambda offset: address_of(load(weight, *start, offset)), size, *rows
+    )
+
+
+def prefetch_next_open_block(
+    prefetch: Prefetch | None,
+    weight: Source,
+    start: Sequence[PrimExpr | int],
+    tiles: tuple[PrimExpr, PrimExpr],
+) -> OpenWeightPrefetch | None:
+    """Return what one of an open number of tiles fetches of the next block of weights.
+
+    Args:
+        prefetch: How, if the machine has to be told.
+        weight: All weights; the last dimension is the width of a block.
+        start: Where the next block is, but for the place in its width.
+        tiles: Number of the tile in its panel, and the tiles of the panel.
+    """
+    if prefetch is None or not is_streamed(weight):
+        return None
+    return OpenWeightPrefetch(
+        prefetch,
+        lambda offset: address_of(load(weight, *start, offset)),
+        weight.shape[-1],
+        *tiles,
     )
 
 

@@ -13,6 +13,10 @@ from intarsia_ir.ops.resize import Resize
 from intarsia_ir.ops.shape import Concatenate, Reshape, Split, Transpose
 from intarsia_ir.ops.slicing import Pad, StridedSlice
 from intarsia_ir.tir.tensor import extents
+from intarsia_runtime.artifact.deferred import DeferredArray
+
+from .bf16x2 import bf16x2_conv_deferred, bf16x2_dense_deferred
+from .packing import conv_deferred, dense_deferred, depthwise_deferred, winograd_deferred
 
 TO_LAST = (0, 2, 3, 1)
 """Channels first to channels last, as the axes of a transpose."""
@@ -96,3 +100,20 @@ def permuted(node: Call) -> OpAttrs | None:
             return replace(attrs, sizes=tuple(attrs.sizes[a] for a in TO_LAST), scales=scales)
         case _:
             return None
+
+
+def packed_deferred(weight: np.ndarray, how: tuple[object, ...]) -> DeferredArray:
+    """Return a weight as the loops want it; it is packed when it is wanted."""
+    match how:
+        case ("winograd", int(width)):
+            return winograd_deferred(weight, width)
+        case ("conv", int(groups), int(width)):
+            return conv_deferred(weight, groups, width)
+        case ("pair_conv", int(groups), int(width)):
+            return bf16x2_conv_deferred(weight, groups, width)
+        case ("pair_dense", bool(flipped), int(width)):
+            return bf16x2_dense_deferred(weight.T if flipped else weight, width)
+        case ("dense", bool(flipped), int(width)):
+            return dense_deferred(weight.T if flipped else weight, width)
+        case _:
+            return depthwise_deferred(weight)

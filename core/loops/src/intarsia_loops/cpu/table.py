@@ -34,6 +34,7 @@ from .nhwc_windows import NhwcWindows, nhwc_window_loops
 from .open_conv import open_conv_loops
 from .open_dense import open_dense_loops
 from .open_matmul import open_matmul_loops
+from .open_winograd import open_winograd_loops
 from .operators import ConvAttrs, Dense
 from .panel import flat_rows
 from .pools import PoolSchedules
@@ -110,7 +111,9 @@ class Schedules(Struct, frozen=True):
         anchor, attrs = match
         data, weight = anchor.args
         work = WinogradOperands(data, weight, attrs.outputs, _window(anchor, attrs))
-        body, scratch = winograd_loops(self._shape(target, anchor), work, anchor.epilogue)
+        is_open = any(isinstance(size, Dim) for size in data.shape)
+        loops = open_winograd_loops if is_open else winograd_loops
+        body, scratch = loops(self._shape(target, anchor), work, anchor.epilogue)
         kernel = anchor.function(body)
         return replace(kernel, params=(*kernel.params, scratch), scratch=1)
 

@@ -207,12 +207,13 @@ def best_rows(extent: int, limit: int) -> int:
 
     def cost(rows: int) -> float:
         full_tiles, remainder = divmod(extent, rows)
-        return full_tiles * _tile_cost(rows) + (_tile_cost(remainder) if remainder else 0.0)
+        return full_tiles * tile_cost(rows) + (tile_cost(remainder) if remainder else 0.0)
 
     return min(range(limit, 0, -1), key=cost)
 
 
-def _tile_cost(rows: int) -> float:
+def tile_cost(rows: int) -> float:
+    """Return what a tile of some rows costs, in rows: few of them wait for their accumulators."""
     return max(float(rows), 4.0) + 0.5
 
 

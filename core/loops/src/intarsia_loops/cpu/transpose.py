@@ -7,24 +7,30 @@ which pairs of vectors exchange blocks of lanes, and stored column by column: 8 
 instead of once for each element. Squares at the end overlap the ones before. A thread walks down a
 strip of squares, whose columns stay in the first-level cache. XNNPACK's ``x32-transposec`` kernels
 and the 8x8 transpose of Intel's optimization manual do the same.
+
+Where a dimension is open, its squares are counted when it runs; there is a version by elements for
+matrices that are smaller than a square.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import TypeAlias
 
 from intarsia_ir.graph.expr import tensor_type
 from intarsia_ir.ops.shape import Transpose
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import Load, PrimExpr, Ramp, index, minimum
+from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, Ramp, all_of, index, minimum
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
-from intarsia_ir.tir.stmt import Allocate, Stmt, Store
+from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt, Store
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim
 
-from .loops import parallel, seq, serial
+from ..typical import extents
+from .loops import load, parallel, seq, serial, store
 
 Square: TypeAlias = "Callable[[Buffer, Buffer, int, tuple[PrimExpr, PrimExpr, PrimExpr]], Stmt]"
 """``square(source, result, size, (image, row, column))``: the transpose of one square."""
@@ -59,13 +65,18 @@ def transpose_kernel(
     if group.anchor is None or not isinstance(group.anchor.attrs, Transpose.Attrs):
         return None
     kind = tensor_type(group.anchor.args[0])
-    matrices = as_matrices(kind.static_shape, group.anchor.attrs.axes)
+    matrices = as_matrices(extents(kind), group.anchor.attrs.axes)
     size = size * 4 // max(4, kind.dtype.bytes)
-    if matrices is None or kind.dtype is DType.BOOL or size < 4 or matrices[2] < size:
+    if matrices is None or kind.dtype is DType.BOOL or size < 4:
         return None
     batch, rows, columns = matrices
     source = Buffer("x", (batch, rows, columns), kind.dtype)
     result = Buffer("out", (batch, columns, rows), kind.dtype)
+    if any(isinstance(extent, Dim) for extent in matrices):
+        few_rows = transpose_registers if kind.dtype.bits == 32 else None
+        return _open_kernel(group.name, source, result, (size, square), few_rows)
+    if columns < size:
+        return None
     if rows >= size:
         body = transpose_loops(source, result, size, square)
     elif transpose_registers is not None and kind.dtype.bits == 32 and rows > 1:
@@ -124,6 +135,90 @@ def transpose_loops(source: Buffer, result: Buffer, size: int, square: Square) -
     return parallel(strips * batch, strip)
 
 
+def _open_kernel(
+    name: str,
+    source: Buffer,
+    result: Buffer,
+    squares: tuple[int, Square],
+    transpose_registers: TransposeRegisters | None,
+) -> PrimFunc | None:
+    """Return the kernel of matrices of open sizes; ``None`` if default loops have to do.
+
+    Args:
+        name: Of the kernel.
+        source: ``[batch, rows, columns]``.
+        result: ``[batch, columns, rows]``.
+        squares: Rows and columns of a square, and its transpose.
+        transpose_registers: The transpose of some vectors, for few rows.
+    """
+    size, square = squares
+    batch, rows, columns = (index(extent) for extent in source.shape)
+    if isinstance(rows, IntImm) and 1 < rows.value < size and transpose_registers is not None:
+        flat = replace(result, shape=(result.shape[0], result.shape[1] * rows.value))
+        wide = _open_interleave_loops(source, flat, transpose_registers)
+        fits: PrimExpr = columns >= 1 << (rows.value - 1).bit_length()
+    elif any(isinstance(extent, IntImm) and extent.value < size for extent in (rows, columns)):
+        return None
+    else:
+        flat = result
+        wide = _open_square_loops(source, result, size, square)
+        fits = all_of([extent >= size for extent in (rows, columns)])
+
+    def element(p: PrimExpr) -> Stmt:
+        image, column = p // columns, p % columns
+
+        def copied(row: PrimExpr) -> Stmt:
+            place = (image, column, row) if flat is result else (image, column * rows + row)
+            return store(flat, place, load(source, image, row, column))
+
+        return serial(rows, copied)
+
+    body = IfStmt(fits, wide, parallel(batch * columns, element))
+    return PrimFunc(name, (source, flat), 1, body)
+
+
+def _open_square_loops(source: Buffer, result: Buffer, size: int, square: Square) -> Stmt:
+    """Return the loops of :func:`transpose_loops` for an open number of rows or columns."""
+    batch, rows, columns = (index(extent) for extent in source.shape)
+    strips = (columns + (size - 1)) // size
+
+    def strip(p: PrimExpr) -> Stmt:
+        image, column = p // strips, minimum((p % strips) * size, columns - size)
+
+        def step(i: PrimExpr) -> Stmt:
+            place = (image, minimum(i * size, rows - size), column)
+            return square(source, result, size, place)
+
+        return serial((rows + (size - 1)) // size, step)
+
+    return parallel(strips * batch, strip)
+
+
+def _open_interleave_loops(
+    source: Buffer, result: Buffer, transpose_registers: TransposeRegisters
+) -> Stmt:
+    """Return the loops of :func:`interleave_loops` for an open number of columns.
+
+    Nothing is written behind a square, so the last one may overlap the one before.
+    """
+    batch, rows, columns = source.shape
+    size = 1 << (rows - 1).bit_length()
+    wide = index(columns)
+    squares = (wide + (size - 1)) // size
+    strips = (squares + (_STRIP - 1)) // _STRIP
+
+    def strip(p: PrimExpr) -> Stmt:
+        image, begin = p // strips, p % strips * _STRIP
+
+        def step(i: PrimExpr) -> Stmt:
+            first = minimum((begin + i) * size, wide - size)
+            return _interleaved(source, result, (image, first), transpose_registers)
+
+        return serial(minimum(squares - begin, _STRIP), step)
+
+    return parallel(index(batch) * strips, strip)
+
+
 def interleave_loops(
     source: Buffer, result: Buffer, transpose_registers: TransposeRegisters
 ) -> Stmt:
@@ -142,8 +237,39 @@ def interleave_loops(
     count = min(_STRIP, columns // size)
     strips = -(-columns // (count * size))
 
-    def column(image: PrimExpr, column_index: PrimExpr, value: PrimExpr, used: int) -> Stmt:
-        indices = (image, Ramp(column_index * rows, 1, used))
+    def strip(p: PrimExpr) -> Stmt:
+        image, begin = p // strips, minimum((p % strips) * (count * size), columns - count * size)
+
+        def step(i: PrimExpr) -> Stmt:
+            return _interleaved(source, result, (image, begin + i * size), transpose_registers)
+
+        return serial(count, step)
+
+    return parallel(strips * batch, strip)
+
+
+def _interleaved(
+    source: Buffer,
+    result: Buffer,
+    place: tuple[PrimExpr, PrimExpr],
+    transpose_registers: TransposeRegisters,
+) -> Stmt:
+    """Transpose a small square of a few rows, at a matrix and a column."""
+    (image, first), rows = place, source.shape[1]
+    size = 1 << (rows - 1).bit_length()
+    across = [
+        Load(
+            source,
+            (image, index(min(row, rows - 1)), Ramp(first, 1, size)),
+            source.dtype,
+            size,
+        )
+        for row in range(size)
+    ]
+
+    def write(number: int, value: PrimExpr) -> Stmt:
+        used = rows if number == size - 1 else size
+        indices = (image, Ramp((first + number) * rows, 1, used))
         if used == size:
             return Store(result, indices, value)
         part = Buffer("part", (size,), source.dtype, MemoryScope.REGISTER)
@@ -151,27 +277,4 @@ def interleave_loops(
         taken = Load(part, (Ramp(index(0), 1, used),), source.dtype, used)
         return Allocate(part, seq(store_all, Store(result, indices, taken)))
 
-    def strip(p: PrimExpr) -> Stmt:
-        image, begin = p // strips, minimum((p % strips) * (count * size), columns - count * size)
-
-        def step(i: PrimExpr) -> Stmt:
-            first = begin + i * size
-            across = [
-                Load(
-                    source,
-                    (image, index(min(row, rows - 1)), Ramp(first, 1, size)),
-                    source.dtype,
-                    size,
-                )
-                for row in range(size)
-            ]
-
-            def write(number: int, value: PrimExpr) -> Stmt:
-                used = rows if number == size - 1 else size
-                return column(image, first + number, value, used)
-
-            return transpose_registers(across, write)
-
-        return serial(count, step)
-
-    return parallel(strips * batch, strip)
+    return transpose_registers(across, write)

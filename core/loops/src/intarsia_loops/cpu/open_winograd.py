@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Winograd convolution F(2x2, 3x3) of pictures of open sizes: bands of a fixed number of tiles.
+
+The transforms and their layouts are those of ``winograd.py``. Tiles of 2x2 results are numbered
+through all pictures, rows and columns; a band is as many of them as have 768 KiB of transformed
+data (twice as much where weights have 1 MiB), a number that channels alone decide. Bands are
+equally large but for the last one, which overlaps the one before::
+
+    for band of tiles:
+      parallel: tiles of the band, 8 at a time:  V = B^T d B           # [16, tiles, C]
+      parallel: blocks of channels x groups of tiles:
+        for e in 16:  M[e] = V[e] @ U[e]                                # register tile
+        out = epilogue(A^T M A)
+
+- Registers: groups have as many tiles as the register tile has rows, 14 on AVX-512 and 6 on AVX2;
+  the rest of a band is covered by groups of 4. In a band of fewer the last tile stands for those
+  behind it.
+- Places: row and column of a group's first tile take a division each; the tiles behind it step on,
+  with a comparison where a row ends.
+- Caches, prefetch and accuracy: as in ``winograd.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from msgspec import Struct
+
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
+from intarsia_ir.tir.expr import INDEX, PrimExpr, TirVar, equal, index, maximum, minimum, select
+from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
+
+from .loops import EpilogueStore, cut, for_parts, let_all, load, parallel, seq, serial, store
+from .micro_kernel import register_tile
+from .prefetch import prefetch_next_block
+from .tiling import CpuTiling, column_parts
+from .winograd import BAND_BYTES, SIZE, WinogradOperands, transform_tile, write_results
+
+_SMALL = 4
+"""Tiles of a small group."""
+
+_BAND_BYTES = BAND_BYTES * 3 // 4
+"""Most memory of transformed data at a time; where weights are at least as large, twice as much."""
+
+_TOGETHER = 8
+"""Tiles whose data a thread transforms in one piece of work."""
+
+
+def open_winograd_loops(
+    tiling: CpuTiling, conv: WinogradOperands, epilogue: EpilogueStore
+) -> tuple[Stmt, Buffer]:
+    """Return the loops, and the scratch memory that they want.
+
+    Args:
+        tiling: Register tile of the machine.
+        conv: Operands.
+        epilogue: Gets indices ``(n, row, column, channel)``.
+    """
+    batch, _, _, channels = conv.data.shape
+    tiles = index(batch * prod(conv.grid))
+    tile_bytes = SIZE * SIZE * channels * conv.data.dtype.bytes
+    stationary = conv.weight.bytes < BAND_BYTES
+    band = max(1, (_BAND_BYTES if stationary else 2 * _BAND_BYTES) // tile_bytes)
+    # A tile more: the 16 elements of a tile would lie a power of two apart, in one set of a cache.
+    wide = Buffer("wide", (SIZE * SIZE, band + 1, channels), conv.data.dtype)
+
+    bands, count, first = TirVar("bands"), TirVar("count"), TirVar("first")
+
+    def one_band(number: PrimExpr) -> Stmt:
+        work = _Band(tiling, conv, wide, epilogue, first, count, stationary)
+        body = seq(work.transforms(), *work.products())
+        return LetStmt(first, minimum(number * count, tiles - count), body)
+
+    bound = [
+        (bands, (tiles + (band - 1)) // band),
+        (count, (tiles + (bands - 1)) // maximum(bands, 1)),
+    ]
+    return let_all(bound, serial(bands, one_band, "band")), wide
+
+
+class _Band(Struct, frozen=True):
+    """Some tiles of all pictures.
+
+    Attributes:
+        tiling: Register tile of the machine.
+        conv: Operands.
+        wide: Transformed data, ``[16, tiles, C]``.
+        epilogue: What to do with a result.
+        first: Number of the first tile.
+        count: How many there are.
+        is_data_stationary: Whether all weights meet the data of a group before the next one does.
+    """
+
+    tiling: CpuTiling
+    conv: WinogradOperands
+    wide: Buffer
+    epilogue: EpilogueStore
+    first: PrimExpr
+    count: PrimExpr
+    is_data_stationary: bool
+
+    def _each(
+        self,
+        start: PrimExpr,
+        count: PrimExpr,
+        body: Callable[[PrimExpr, tuple[PrimExpr, PrimExpr, PrimExpr]], Stmt],
+    ) -> Stmt:
+        """Run ``body(number, place)`` for neighbouring tiles; ``start`` counts in the band."""
+        rows, across = (index(size) for size in self.conv.grid)
+        cursor = Buffer("cursor", (3,), INDEX, MemoryScope.REGISTER)
+        at, line = TirVar("at"), TirVar("line")
+        begin = [
+            store(cursor, (0,), line // rows),
+            store(cursor, (1,), line % rows),
+            store(cursor, (2,), at % across),
+        ]
+
+        def one(number: PrimExpr) -> Stmt:
+            image, row, column = (TirVar(name) for name in ("image", "row", "column"))
+            down = TirVar("down")
+            is_last, is_end = equal(column + 1, across), equal(down, rows)
+            stepped = LetStmt(
+                down,
+                select(is_last, row + 1, row),
+                seq(
+                    store(cursor, (2,), select(is_last, index(0), column + 1)),
+                    store(cursor, (1,), select(is_end, index(0), down)),
+                    store(cursor, (0,), select(is_end, image + 1, image)),
+                ),
+            )
+            values = zip((image, row, column), range(3), strict=True)
+            bound = [(var, load(cursor, number)) for var, number in values]
+            place = (image, row * 2, column * 2)
+            return let_all(bound, seq(body(start + number, place), stepped))
+
+        loop = serial(count, one, "t")
+        bound = [(at, self.first + start), (line, at // across)]
+        return let_all(bound, Allocate(cursor, seq(*begin, loop)))
+
+    def transforms(self) -> Stmt:
+        """Write the transformed data of all tiles."""
+
+        def some(p: PrimExpr) -> Stmt:
+            begin = p * _TOGETHER
+            count = minimum(self.count - begin, _TOGETHER)
+            return self._each(
+                begin,
+                count,
+                lambda tile, place: transform_tile(self.tiling, self.conv, self.wide, tile, place),
+            )
+
+        return parallel((self.count + (_TOGETHER - 1)) // _TOGETHER, some)
+
+    def products(self) -> list[Stmt]:
+        """Multiply the transformed data of all tiles, and write their results."""
+        width = self.conv.weight.shape[3]
+        large = min(self.tiling.rows, self.tiling.rows_for(width // self.tiling.lanes))
+        small = min(_SMALL, large)
+        wide, narrow = TirVar("wide"), TirVar("narrow")
+        full, rest = self.count // large, self.count % large
+        more = select(rest > max(large - small, small), index(1), index(0))
+        bound = [
+            (wide, full + minimum(full, more)),
+            (narrow, (maximum(self.count - wide * large, 0) + (small - 1)) // small),
+        ]
+
+        def part(first: int, blocks: int, used: int) -> Stmt:
+            groups = wide + narrow
+
+            def item(p: PrimExpr) -> Stmt:
+                block, number = TirVar("block"), TirVar("group")
+                values = (p // groups, p % groups)
+                if self.is_data_stationary:
+                    values = (p % blocks, p // blocks)
+                place = [(block, values[0] + first), (number, values[1])]
+                at_wide = minimum(number * large, self.count - large)
+                behind = wide * large + (number - wide) * small
+                at_narrow = maximum(minimum(behind, self.count - small), 0)
+                chosen = self._group(block, used, (number < wide, at_wide, at_narrow), large)
+                return let_all(place, chosen)
+
+            return parallel(groups * blocks, item)
+
+        parts = column_parts(self.conv.outputs, width)
+        return [let_all(bound, seq(*(part(*of_columns) for of_columns in parts)))]
+
+    def _group(
+        self, block: PrimExpr, used: int, chosen: tuple[PrimExpr, PrimExpr, PrimExpr], large: int
+    ) -> Stmt:
+        """Compute a large or a small group of tiles for one block of outputs."""
+        is_large, at_large, at_small = chosen
+        depth, width = self.conv.weight.shape[2:]
+        sums = Buffer("sums", (SIZE * SIZE, large, width), self.wide.dtype, MemoryScope.STACK)
+        small, start = min(_SMALL, large), TirVar("start")
+
+        def multiplied(e: PrimExpr, rows: int) -> Stmt:
+            def row(r: PrimExpr | int) -> PrimExpr:
+                return start + r if rows == large else minimum(start + r, self.count - 1)
+
+            return register_tile(
+                self.tiling,
+                rows=rows,
+                columns=used,
+                largest=(large, width),
+                steps=(depth,),
+                left=lambda r, k: load(self.wide, e, row(r), k[0]),
+                right=lambda k, c: load(self.conv.weight, block, e, k[0], c),
+                epilogue=lambda r, c, value: store(sums, (e, r, c), value),
+                dtype=self.wide.dtype,
+                weight_prefetch=prefetch_next_block(
+                    self.tiling.prefetch,
+                    self.conv.weight,
+                    (block, e + 1, 0),
+                    depth,
+                    (index(0), large),
+                    rows,
+                ),
+            )
+
+        def channels(c: PrimExpr, lanes: int) -> Stmt:
+            def tile(number: PrimExpr, place: tuple[PrimExpr, PrimExpr, PrimExpr]) -> Stmt:
+                def taken(e: int, v: PrimExpr) -> PrimExpr:
+                    return load(sums, e, number - start, c + v)
+
+                return write_results(
+                    self.conv, self.epilogue, place, taken, (block * width + c, lanes)
+                )
+
+            size = select(is_large, index(large), index(small))
+            return self._each(start, minimum(size, self.count), tile)
+
+        def products(rows: int) -> Stmt:
+            return serial(SIZE * SIZE, lambda e: multiplied(e, rows), "e")
+
+        both = IfStmt(is_large, products(large), products(small))
+        if small == large:
+            both = products(large)
+        results = for_parts(cut(used, self.tiling.lanes), channels, "channel")
+        at = select(is_large, at_large, at_small)
+        return LetStmt(start, at, Allocate(sums, seq(both, results)))
