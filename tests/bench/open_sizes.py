@@ -199,7 +199,8 @@ def line_of(row: SizeRow) -> str:
     """Return a row of the table."""
     words = " ".join(f"{key}={value}" for key, value in row.sizes.items())
     theirs = "".join(f" | {row.ratio(name):.2f}" for name in row.times)
-    return f"| {words} | {row.ours:.3f}{theirs} | {row.first:.2f} | {row.workspace:.2f} | {row.error:.1e} |"
+    rest = f"{row.first:.2f} | {row.workspace:.2f} | {row.error:.1e}"
+    return f"| {words} | {row.ours:.3f}{theirs} | {rest} |"
 
 
 def _warm_up(target: str) -> None:

@@ -57,6 +57,7 @@ def register_tile(
     dtype: DType = DType.FLOAT32,
     weight_prefetch: WeightPrefetch | OpenWeightPrefetch | None = None,
     initial: Callable[[PrimExpr, PrimExpr], PrimExpr] | None = None,
+    numbers_rows: bool = False,
 ) -> Stmt:
     """Return the loops of one tile.
 
@@ -72,11 +73,14 @@ def register_tile(
         dtype: Element type.
         weight_prefetch: The next block of B, of which each step prefetches a share.
         initial: ``initial(row, column)``: what a sum starts from; zero if ``None``.
+        numbers_rows: Whether ``left`` and ``epilogue`` get rows as numbers, because rows lie
+            anywhere, and no arithmetic on a variable tells where.
     """
     lanes = tiling.lanes
     vectors = -(-columns // lanes)
     partial_sums, extents = _partial_sums(tiling, largest, steps) if initial is None else (1, steps)
     acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, MemoryScope.REGISTER)
+    rows_of = _numbered if numbers_rows else _unrolled_rows
 
     def nest(step: tuple[PrimExpr, ...]) -> Stmt:
         if tiling.micro_kernel is not None and len(step) == len(steps) - 1:
@@ -92,7 +96,7 @@ def register_tile(
             added = total + a * b if tiling.add is None else tiling.add(total, a, b)
             return store(acc, (acc_row, column), added)
 
-        body = _each_accumulator(acc, lanes, multiply_add)
+        body = _each_accumulator(acc, lanes, multiply_add, rows_of)
         if weight_prefetch is None:
             return body
         return weight_prefetch.around(body, step, extents, (rows, lanes))
@@ -101,8 +105,8 @@ def register_tile(
     clear = _each_accumulator(
         acc, lanes, lambda r, c: store(acc, (r, c), zero if initial is None else initial(r, c))
     )
-    stores = unrolled(rows, lambda r: _store_row(acc, (r, rows), columns, lanes, epilogue), "r")
-    operands = _distant_operands(epilogue, rows, columns, lanes, dtype)
+    stores = rows_of(rows, lambda r: _store_row(acc, (r, rows), columns, lanes, epilogue))
+    operands = _distant_operands(epilogue, rows, columns, lanes, dtype, numbers_rows=numbers_rows)
     return Allocate(acc, with_prefetch(tiling.prefetch, operands, seq(clear, nest(()), stores)))
 
 
@@ -112,22 +116,39 @@ def _distant_operands(
     columns: int,
     lanes: int,
     dtype: DType,
+    *,
+    numbers_rows: bool = False,
 ) -> Iterator[PrimExpr]:
     """Yield the loads of large arrays in the epilogue of a tile, one a vector."""
     row, column = TirVar("r"), TirVar("v")
-    body = statements(epilogue(row, column, const(0, dtype)))
-    distant = [
-        node
-        for node in expr_nodes(body)
-        if isinstance(node, Load) and typical(node.buffer.bytes) >= _DISTANT_BYTES
-    ]
-    for r in range(rows if distant else 0):
+    for r in range(rows):
+        stored = epilogue(index(r) if numbers_rows else row, column, const(0, dtype))
+        distant = [
+            node
+            for node in expr_nodes(statements(stored))
+            if isinstance(node, Load) and typical(node.buffer.bytes) >= _DISTANT_BYTES
+        ]
+        if not distant:
+            return
         for first in range(0, columns, lanes):
             for read in distant:
                 yield substitute(read, {row: index(r), column: index(first)})
 
 
-def _each_accumulator(acc: Buffer, lanes: int, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+def _unrolled_rows(rows: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
+    return unrolled(rows, body, "r")
+
+
+def _numbered(rows: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
+    return seq(*(body(index(row)) for row in range(rows)))
+
+
+def _each_accumulator(
+    acc: Buffer,
+    lanes: int,
+    body: Callable[[PrimExpr, PrimExpr], Stmt],
+    rows_of: Callable[[int, Callable[[PrimExpr], Stmt]], Stmt] = _unrolled_rows,
+) -> Stmt:
     """Do ``body(row, column)`` for all accumulators of a tile, a vector at a time."""
     rows, columns = acc.shape
 
@@ -136,7 +157,7 @@ def _each_accumulator(acc: Buffer, lanes: int, body: Callable[[PrimExpr, PrimExp
             columns // lanes, lambda v: vectorized(lanes, lambda i: body(r, v * lanes + i)), "v"
         )
 
-    return unrolled(rows, row, "r")
+    return rows_of(rows, row)
 
 
 def _partial_sums(

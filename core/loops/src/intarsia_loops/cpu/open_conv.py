@@ -14,10 +14,9 @@ are computed by strips, as in ``conv.py``, but strips are sized when they run::
   image needs, and it has as many as fit. Long rows are cut into pieces that fit; the last strip
   and the last piece overlap the ones before.
 - Registers: as in ``conv.py``. A tile takes results of a strip in the order in which they lie: it
-  goes on in the next row where a row ends. So no width leaves a remainder, and only the last tile
-  of a strip overlaps the one before. Where a row has at least as many results as a tile, a tile
-  goes on at most once, and a comparison tells where a result lies; else a division does. A strip
-  of fewer results than a tile is computed one by one.
+  goes on in the next row where a row ends. So no width leaves a remainder; only behind the last
+  tile of a strip there are smaller ones of 4 results (``open_dense.py``). Where the first result
+  of a tile lies, a division tells; each other steps on from the one before, with a comparison.
 - Caches: the strip stays in the second-level cache while the blocks of channels pass.
 
 The tile over results of several rows is that of XNNPACK's indirect GEMM (Dukhan, "The indirect
@@ -32,15 +31,24 @@ from math import prod
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import PrimExpr, TirVar, const, if_then_else, index, maximum, minimum
-from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
+from intarsia_ir.tir.expr import (
+    IntImm,
+    PrimExpr,
+    TirVar,
+    const,
+    index,
+    maximum,
+    minimum,
+    select,
+)
+from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 
 from .conv import Convolution
 from .loops import EpilogueStore, copy_rows, let_all, load, parallel, seq, serial, store, vectorized
 from .micro_kernel import register_tile
-from .open_dense import open_dense_loops
+from .open_dense import RowTiles, open_dense_loops
 from .panel import flat_rows
-from .prefetch import prefetch_next_block
+from .prefetch import prefetch_next_open_block
 from .tiling import CpuTiling, column_parts
 
 _ITEMS = 8
@@ -49,8 +57,8 @@ _ITEMS = 8
 _LEAST_ROWS = 4
 """Rows of results of a strip at least, before blocks of channels are shared instead."""
 
-_FETCHING = 8
-"""Tiles of a block that prefetch the next one."""
+_SMALL = 4
+"""Results of a small tile."""
 
 _LEAST_PIECE = 16
 """Results of a piece of a row at least."""
@@ -224,24 +232,32 @@ class _OpenConv:
         """Read single taps from the input itself."""
         conv = self._conv
         down, across = conv.window.strides
+        channel = work.group * conv.inner
 
-        def read(row: PrimExpr, column: PrimExpr, k: Sequence[PrimExpr]) -> PrimExpr:
-            place = ((work.row + row) * down, (work.column + column) * across)
-            return load(conv.data, work.image, *place, work.group * conv.inner + k[0])
+        def place(y: PrimExpr, x: PrimExpr) -> PrimExpr:
+            row, column = (work.row + y) * down, (work.column + x) * across
+            rows, columns = (index(size) for size in conv.window.size)
+            return (work.image * rows + row) * columns + column
 
-        return read
+        def read(at: PrimExpr, k: Sequence[PrimExpr]) -> PrimExpr:
+            # Rows and columns are numbered together: what is of size 1 has no stride.
+            return load(conv.data, 0, 0, at, channel + k[0])
+
+        return _Read(place, read)
 
     def _from_strip(self, strip: Buffer, pitch: PrimExpr) -> _Read:
         """Read windows from the padded strip."""
         conv, window = self._conv, self._conv.window
         (down, across), (apart_y, apart_x) = window.strides, window.dilation
 
-        def read(row: PrimExpr, column: PrimExpr, k: Sequence[PrimExpr]) -> PrimExpr:
-            within = k[1] if len(k) == 2 else k[1] * (apart_x * conv.inner) + k[2]
-            start = row * down * pitch + column * (across * conv.inner)
-            return load(strip, start + k[0] * (pitch * apart_y) + within)
+        def place(y: PrimExpr, x: PrimExpr) -> PrimExpr:
+            return y * (pitch * down) + x * (across * conv.inner)
 
-        return read
+        def read(at: PrimExpr, k: Sequence[PrimExpr]) -> PrimExpr:
+            within = k[1] if len(k) == 2 else k[1] * (apart_x * conv.inner) + k[2]
+            return load(strip, at + k[0] * (pitch * apart_y) + within)
+
+        return _Read(place, read)
 
     @property
     def _steps(self) -> tuple[int, ...]:
@@ -254,80 +270,99 @@ class _OpenConv:
 
     def _by_blocks(self, work: _Item, read: _Read) -> Stmt:
         """Compute the blocks of channels of an item one after the other."""
-        conv, tile = self._conv, self._tile
+        conv = self._conv
         first, behind = work.blocks
-        parts = column_parts(conv.columns, conv.weight.shape[2])
+        results = work.height * work.width
+        small = min(_SMALL, self._tile)
+        tiles = RowTiles(results, tuple(dict.fromkeys((self._tile, small))), (small,))
+        counts, bound = tiles.counts("tiles")
+        stmts: list[Stmt] = []
+        for start, count, used in column_parts(conv.columns, conv.weight.shape[2]):
+            low, high = maximum(first, start), minimum(behind, start + count)
 
-        def version(size: int, *, is_wide: bool) -> Stmt:
-            stmts: list[Stmt] = []
-            for start, count, used in parts:
-                low, high = maximum(first, start), minimum(behind, start + count)
+            def block(n: PrimExpr, low: PrimExpr = low, used: int = used) -> Stmt:
+                return self._tiles(work, read, (low + n, used), tiles, counts)
 
-                def block(n: PrimExpr, low: PrimExpr = low, used: int = used) -> Stmt:
-                    return self._tiles(work, read, low + n, (size, used), is_wide=is_wide)
-
-                stmts.append(serial(maximum(high - low, 0), block, "n"))
-            return seq(*stmts)
-
-        few = IfStmt(
-            work.height * work.width >= tile,
-            version(tile, is_wide=False),
-            version(1, is_wide=False),
-        )
-        return IfStmt(work.width >= tile, version(tile, is_wide=True), few)
+            stmts.append(serial(maximum(high - low, 0), block, "n"))
+        return let_all(bound, seq(*stmts))
 
     def _tiles(
         self,
         work: _Item,
         read: _Read,
-        number: PrimExpr,
-        tile: tuple[int, int],
-        *,
-        is_wide: bool,
+        block: tuple[PrimExpr, int],
+        tiles: RowTiles,
+        counts: Sequence[PrimExpr],
     ) -> Stmt:
         """Compute one block of channels of a strip, tile by tile.
 
         Args:
             work: What is computed.
-            read: ``read(row, column, step)``: what a result reads.
-            number: Of the block in its group.
-            tile: Results of a tile, and columns of the block that are there.
-            is_wide: Whether a row has at least as many results.
+            read: How a result reads what it is computed from.
+            block: Number of the block in its group, and columns of it that are there.
+            tiles: How tiles cover the results.
+            counts: How many there are of each size.
         """
-        size = tile[0]
-        results = work.height * work.width
+        stmts: list[Stmt] = []
+        before, done, total = index(0), index(0), sum(counts, index(0))
+        for size, count in zip(tiles.sizes, counts, strict=True):
 
-        def one(t: PrimExpr) -> Stmt:
-            start, y, x = TirVar("start"), TirVar("y"), TirVar("x")
+            def one(
+                t: PrimExpr, size: int = size, before: PrimExpr = before, done: PrimExpr = done
+            ) -> Stmt:
+                start = TirVar("start")
+                bound, pixels = self._pixels(work, read, (start, size), size in tiles.clamped)
+                body = self._tile_of(work, read, block, pixels, (done + t, total))
+                return LetStmt(start, tiles.start(size, t, before), let_all(bound, body))
 
-            def pixel(r: PrimExpr | int) -> tuple[PrimExpr, PrimExpr]:
-                across = x + r
-                if isinstance(r, int) and r == 0:
-                    return y, x
-                if is_wide:
-                    over = across >= work.width
-                    column = if_then_else(over, across - work.width, across)
-                    return if_then_else(over, y + 1, y), column
-                return y + across // work.width, across % work.width
+            stmts.append(serial(count, one, "m"))
+            before, done = before + count * size, done + count
+        return seq(*stmts)
 
-            bound = [(start, minimum(t * size, results - size)), (y, start // work.width)]
-            body = self._tile_of(work, read, number, tile, (t, pixel))
-            return let_all([*bound, (x, start - y * work.width)], body)
+    def _pixels(
+        self, work: _Item, read: _Read, tile: tuple[PrimExpr, int], is_clamped: bool
+    ) -> tuple[list[tuple[TirVar, PrimExpr]], list[_Pixel]]:
+        """Return the results of a tile, one stepping on from the other, and what they are bound to.
 
-        return serial((results + (size - 1)) // size, one, "m")
+        Args:
+            work: What is computed.
+            read: How a result reads what it is computed from.
+            tile: Its first result, and how many it has.
+            is_clamped: Whether the last result of the strip stands for those behind it.
+        """
+        start, size = tile
+        bound: list[tuple[TirVar, PrimExpr]] = []
+
+        def let(name: str, value: PrimExpr) -> TirVar:
+            bound.append((TirVar(name, value.dtype), value))
+            return bound[-1][0]
+
+        pixels: list[_Pixel] = []
+        y = let("y", start // work.width)
+        x = let("x", start - y * work.width)
+        for number in range(size):
+            if number:
+                ends = let("ends", x + 1 >= work.width)
+                down, across = select(ends, y + 1, y), select(ends, index(0), x + 1)
+                if is_clamped:
+                    is_there = let("there", start + number < work.height * work.width)
+                    down, across = select(is_there, down, y), select(is_there, across, x)
+                y, x = let("y", down), let("x", across)
+            pixels.append(_Pixel(y, x, let("at", read.place(y, x))))
+        return bound, pixels
 
     def _tile_of(
         self,
         work: _Item,
         read: _Read,
-        number: PrimExpr,
-        tile: tuple[int, int],
-        place: tuple[PrimExpr, Callable[[PrimExpr | int], tuple[PrimExpr, PrimExpr]]],
+        part: tuple[PrimExpr, int],
+        pixels: Sequence[_Pixel],
+        shared: tuple[PrimExpr, PrimExpr],
     ) -> Stmt:
-        """Compute a tile; ``place`` is its number, and what tells where its results lie."""
+        """Compute a tile; ``shared`` is its number, and how many there are in the strip."""
         tiling, conv, steps = self._tiling, self._conv, self._steps
         assert isinstance(conv.weight, Buffer)  # of float32
-        weight, (size, used), (t, pixel) = conv.weight, tile, place
+        weight, (number, used) = conv.weight, part
         width = weight.shape[2]
         block = work.group * self._blocks + number
 
@@ -337,34 +372,53 @@ class _OpenConv:
                 row = row + position * prod(steps[axis + 1 :])
             return load(weight, block, row, c)
 
-        def stored(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
-            row, column = pixel(r)
+        def stored(r: PrimExpr | int, c: PrimExpr, value: PrimExpr) -> Stmt:
+            pixel = pixels[_number(r)]
             channel = work.group * conv.columns + number * width + c
-            at = (work.image, work.row + row, work.column + column, channel)
+            at = (work.image, work.row + pixel.row, work.column + pixel.column, channel)
             return self._epilogue(value, at)
 
-        return register_tile(
+        fetched = prefetch_next_open_block(tiling.prefetch, weight, (block + 1, 0), shared)
+        loops = register_tile(
             tiling,
-            rows=size,
+            rows=len(pixels),
             columns=used,
             largest=(self._tile, width),
             steps=steps,
-            left=lambda r, k: read(*pixel(r), k),
+            left=lambda r, k: read.element(pixels[_number(r)].place, k),
             right=right,
             epilogue=stored,
             dtype=weight.dtype,
-            weight_prefetch=prefetch_next_block(
-                tiling.prefetch,
-                weight,
-                (block + 1, 0),
-                prod(steps),
-                (minimum(t, _FETCHING - 1) * size, _FETCHING * size),
-                size,
-            ),
+            weight_prefetch=fetched,
+            numbers_rows=True,
         )
+        return loops if fetched is None else fetched.bind(prod(steps), loops)
 
 
-_Read = Callable[[PrimExpr, PrimExpr, "Sequence[PrimExpr]"], PrimExpr]
+class _Pixel(Struct, frozen=True):
+    """A result of a tile: its row and column in the strip, and where what it reads begins."""
+
+    row: PrimExpr
+    column: PrimExpr
+    place: PrimExpr
+
+
+class _Read(Struct, frozen=True):
+    """How a result reads what it is computed from.
+
+    Attributes:
+        place: ``place(row, column)``: where the first element that a result reads lies.
+        element: ``element(place, step)``: an element from there on.
+    """
+
+    place: Callable[[PrimExpr, PrimExpr], PrimExpr]
+    element: Callable[[PrimExpr, Sequence[PrimExpr]], PrimExpr]
+
+
+def _number(row: PrimExpr | int) -> int:
+    """Return the number of a row of a tile."""
+    assert isinstance(row, int | IntImm)  # the tile numbers its rows
+    return row if isinstance(row, int) else row.value
 
 
 def _parts(extent: PrimExpr, size: PrimExpr | int) -> PrimExpr:
