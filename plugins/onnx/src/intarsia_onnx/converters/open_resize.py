@@ -8,6 +8,7 @@ up by their weights. Of a filter that has as many taps as the run says, weights 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from msgspec import Struct
 
@@ -23,6 +24,9 @@ from ..context import NodeContext
 from .computed import Numbers
 
 _WIDE = DType.FLOAT64
+
+_EXACT = 1 << 32
+"""What numerator and denominator of a scale stay below, so that integers hold a size times it."""
 
 
 class ResizedAxis(Struct, frozen=True, eq=False):
@@ -263,8 +267,10 @@ def _scaled(
 ) -> Size:
     """Return ``floor(size * scale)``, of the part that is taken."""
     known = node.folder.value(scale)
-    if known is not None and float(known.reshape(())) == 1.0 and region is None:
-        return size
+    if known is not None and region is None:
+        factor = Fraction(float(known.reshape(())))
+        if 0 < factor.numerator < _EXACT and factor.denominator < _EXACT:
+            return size * factor.numerator // factor.denominator
     if region is not None:
         old = node.call(binary.Multiply, old, node.call(binary.Subtract, region[1], region[0]))
     made = node.call(unary.Floor, node.call(binary.Multiply, old, scale))
