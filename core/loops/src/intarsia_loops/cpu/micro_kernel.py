@@ -96,18 +96,23 @@ def register_tile(
             added = total + a * b if tiling.add is None else tiling.add(total, a, b)
             return store(acc, (acc_row, column), added)
 
-        body = _each_accumulator(acc, lanes, multiply_add, rows_of)
-        if weight_prefetch is None:
-            return body
-        return weight_prefetch.around(body, step, extents, (rows, lanes))
+        body, prefetch = _each_accumulator(acc, lanes, multiply_add, rows_of), weight_prefetch
+        return body if prefetch is None else prefetch.around(body, step, extents, (rows, lanes))
 
-    zero = const(0, dtype)
-    clear = _each_accumulator(
-        acc, lanes, lambda r, c: store(acc, (r, c), zero if initial is None else initial(r, c))
-    )
+    clear = _cleared(acc, lanes, initial)
     stores = rows_of(rows, lambda r: _store_row(acc, (r, rows), columns, lanes, epilogue))
     operands = _distant_operands(epilogue, rows, columns, lanes, dtype, numbers_rows=numbers_rows)
     return Allocate(acc, with_prefetch(tiling.prefetch, operands, seq(clear, nest(()), stores)))
+
+
+def _cleared(
+    acc: Buffer, lanes: int, initial: Callable[[PrimExpr, PrimExpr], PrimExpr] | None
+) -> Stmt:
+    """Set all accumulators to zero, or to what their sums start from."""
+    zero = const(0, acc.dtype)
+    return _each_accumulator(
+        acc, lanes, lambda r, c: store(acc, (r, c), zero if initial is None else initial(r, c))
+    )
 
 
 def _distant_operands(

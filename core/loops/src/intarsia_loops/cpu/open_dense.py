@@ -171,56 +171,69 @@ def open_dense_loops(
         middle = tuple(size for size in _MIDDLE if size + _FULL <= sizes[0])
         all_sizes = (sizes[0], *middle, *sizes[1:])
         tiles = RowTiles(index(left.m), all_sizes, middle)
-        return _tiles(tiling, left, weight, outputs, epilogue, outer, tiles)
+        return _OpenProduct(tiling, left, weight, outputs, epilogue, outer, tiles).loops()
 
     return tile_versions(index(left.m), largest, version)
 
 
-def _tiles(
-    tiling: CpuTiling,
-    left: Matrix,
-    weight: Buffer,
-    outputs: int,
-    epilogue: EpilogueStore,
-    outer: list[int],
-    tiles: RowTiles,
-) -> Stmt:
-    """Return the loops with tiles of some sizes."""
-    depth, width = left.k, weight.shape[2]
-    tile = tiles.sizes[0]
-    counts, bound = tiles.counts("rows")
-    in_panel = max(1, min(_TILES, tiling.panel_bytes // max(1, depth * weight.dtype.bytes * tile)))
+class _OpenProduct(Struct, frozen=True):
+    """``left @ weight`` with tiles of some sizes.
 
-    def one(
-        start: PrimExpr, size: int, block: PrimExpr, used: int, shared: tuple[PrimExpr, PrimExpr]
-    ) -> Stmt:
-        first = TirVar("start")
-        fetched = (
-            None
-            if tile == 1
-            else prefetch_next_open_block(tiling.prefetch, weight, (block + 1, 0), shared)
-        )
-        loops = register_tile(
-            tiling,
-            rows=size,
-            columns=used,
-            largest=(tile, width),
-            steps=(depth,),
-            left=lambda r, k: left.element(tiles.row(size, first, r), k[0]),
-            right=lambda k, c: load(weight, block, k[0], c),
-            epilogue=lambda r, c, value: epilogue(
-                value, (*unflatten(tiles.row(size, first, r), outer), block * width + c)
-            ),
-            dtype=weight.dtype,
-            weight_prefetch=fetched,
-        )
-        return LetStmt(first, start, loops if fetched is None else fetched.bind(depth, loops))
+    Attributes:
+        tiling: Register tile.
+        left: The rows.
+        weight: Packed ``[blocks, depth, width]``.
+        outputs: Columns of the result.
+        epilogue: Stores an element.
+        outer: Dimensions that the rows of the result stand for.
+        tiles: How tiles cover the rows.
+    """
 
-    def panel(block: PrimExpr, used: int, part: Sequence[PrimExpr]) -> Stmt:
+    tiling: CpuTiling
+    left: Matrix
+    weight: Buffer
+    outputs: int
+    epilogue: EpilogueStore
+    outer: list[int]
+    tiles: RowTiles
+
+    def loops(self) -> Stmt:
+        """Share panels and groups of blocks between threads."""
+        tile, width = self.tiles.sizes[0], self.weight.shape[2]
+        counts, bound = self.tiles.counts("rows")
+        row_bytes = max(1, self.left.k * self.weight.dtype.bytes * tile)
+        in_panel = max(1, min(_TILES, self.tiling.panel_bytes // row_bytes))
+        panels = maximum((counts[0] + (in_panel - 1)) // in_panel, 1)
+        stmts: list[Stmt] = []
+        for first, blocks, used in column_parts(self.outputs, width):
+            group = max(1, -(-blocks // ITEMS))
+            groups = -(-blocks // group)
+
+            def item(
+                p: PrimExpr, f: int = first, b: int = blocks, u: int = used, g: int = group,
+                n: int = groups,
+            ) -> Stmt:  # fmt: skip
+                begin, end = TirVar("begin"), TirVar("end")
+                smaller = [TirVar(f"some{size}") for size in self.tiles.sizes[1:]]
+                block = (p % n) * g + f
+                number = index(g) if b % g == 0 else minimum(index(g), (b + f) - block)
+                values = [(begin, (p // n) * in_panel), (end, minimum(begin + in_panel, counts[0]))]
+                for some, count in zip(smaller, counts[1:], strict=True):
+                    values.append((some, select(end >= counts[0], count, index(0))))
+                part = (begin, end, *smaller)
+                return let_all(
+                    values, serial(number, lambda c: self._panel(block + c, u, part), "n")
+                )
+
+            stmts.append(parallel(panels * groups, item))
+        return let_all(bound, seq(*stmts))
+
+    def _panel(self, block: PrimExpr, used: int, part: Sequence[PrimExpr]) -> Stmt:
         """Multiply a panel with a block: its large tiles, and smaller ones behind the last."""
+        tiles = self.tiles
         begin, end, *smaller = part
         total = sum(smaller, end - begin)
-        before, done = begin * tile, index(0)
+        before, done = begin * tiles.sizes[0], index(0)
         stmts: list[Stmt] = []
         for size, count in zip(tiles.sizes, (end - begin, *smaller), strict=True):
 
@@ -228,31 +241,47 @@ def _tiles(
                 t: PrimExpr, size: int = size, before: PrimExpr = before, done: PrimExpr = done
             ) -> Stmt:
                 start = tiles.start(size, t, before)
-                return one(start, size, block, used, (done + t, total))
+                return self._tile(start, size, (block, used), (done + t, total))
 
             stmts.append(serial(count, body, "m"))
             before, done = before + count * size, done + count
         return seq(*stmts)
 
-    stmts: list[Stmt] = []
-    panels = maximum((counts[0] + (in_panel - 1)) // in_panel, 1)
-    for first, blocks, used in column_parts(outputs, width):
-        group = max(1, -(-blocks // ITEMS))
-        groups = -(-blocks // group)
+    def _tile(
+        self,
+        start: PrimExpr,
+        size: int,
+        part: tuple[PrimExpr, int],
+        shared: tuple[PrimExpr, PrimExpr],
+    ) -> Stmt:
+        """Multiply some rows with a block.
 
-        def item(
-            p: PrimExpr, f: int = first, b: int = blocks, u: int = used, g: int = group,
-            n: int = groups,
-        ) -> Stmt:  # fmt: skip
-            begin, end = TirVar("begin"), TirVar("end")
-            smaller = [TirVar(f"some{size}") for size in tiles.sizes[1:]]
-            block = (p % n) * g + f
-            number = index(g) if b % g == 0 else minimum(index(g), (b + f) - block)
-            values = [(begin, (p // n) * in_panel), (end, minimum(begin + in_panel, counts[0]))]
-            for some, count in zip(smaller, counts[1:], strict=True):
-                values.append((some, select(end >= counts[0], count, index(0))))
-            part = (begin, end, *smaller)
-            return let_all(values, serial(number, lambda c: panel(block + c, u, part), "n"))
-
-        stmts.append(parallel(panels * groups, item))
-    return let_all(bound, seq(*stmts))
+        Args:
+            start: The first row.
+            size: How many.
+            part: The block, and columns of it that are there.
+            shared: Number of the tile in its panel, and how many there are.
+        """
+        weight, tiles, (block, used) = self.weight, self.tiles, part
+        depth, width = self.left.k, weight.shape[2]
+        first = TirVar("start")
+        fetched = (
+            None
+            if tiles.sizes[0] == 1
+            else prefetch_next_open_block(self.tiling.prefetch, weight, (block + 1, 0), shared)
+        )
+        loops = register_tile(
+            self.tiling,
+            rows=size,
+            columns=used,
+            largest=(tiles.sizes[0], width),
+            steps=(depth,),
+            left=lambda r, k: self.left.element(tiles.row(size, first, r), k[0]),
+            right=lambda k, c: load(weight, block, k[0], c),
+            epilogue=lambda r, c, value: self.epilogue(
+                value, (*unflatten(tiles.row(size, first, r), self.outer), block * width + c)
+            ),
+            dtype=weight.dtype,
+            weight_prefetch=fetched,
+        )
+        return LetStmt(first, start, loops if fetched is None else fetched.bind(depth, loops))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Winograd convolution F(2x2, 3x3) of pictures of open sizes: bands of a fixed number of tiles.
+"""Winograd convolution F(2x2, 3x3) of images of open sizes: bands of a fixed number of tiles.
 
 The transforms and their layouts are those of ``winograd.py``. Tiles of 2x2 results are numbered
-through all pictures, rows and columns; a band is as many of them as have 768 KiB of transformed
+through all images, rows and columns; a band is as many of them as have 768 KiB of transformed
 data (twice as much where weights have 1 MiB), a number that channels alone decide. Bands are
 equally large but for the last one, which overlaps the one before::
 
@@ -68,7 +68,7 @@ def open_winograd_loops(
     bands, count, first = TirVar("bands"), TirVar("count"), TirVar("first")
 
     def one_band(number: PrimExpr) -> Stmt:
-        work = _Band(tiling, conv, wide, epilogue, first, count, stationary)
+        work = _OpenBand(tiling, conv, wide, epilogue, first, count, stationary)
         body = seq(work.transforms(), *work.products())
         return LetStmt(first, minimum(number * count, tiles - count), body)
 
@@ -79,8 +79,8 @@ def open_winograd_loops(
     return let_all(bound, serial(bands, one_band, "band")), wide
 
 
-class _Band(Struct, frozen=True):
-    """Some tiles of all pictures.
+class _OpenBand(Struct, frozen=True):
+    """Some tiles of all images.
 
     Attributes:
         tiling: Register tile of the machine.

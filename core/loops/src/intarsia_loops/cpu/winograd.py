@@ -246,7 +246,7 @@ def transform_tile(
         conv: Operands.
         wide: Transformed data, ``[16, tiles, C]``.
         tile: Number of the tile there.
-        place: Picture, row and column of the tile's first result.
+        place: Image, row and column of the tile's first result.
     """
     (image, top, left), window, data = place, conv.window, conv.data
     y, x = top - window.padding[0], left - window.padding[1]
@@ -306,7 +306,7 @@ def write_results(
     Args:
         conv: Operands.
         epilogue: What to do with a result.
-        place: Picture, row and column of the tile's first result.
+        place: Image, row and column of the tile's first result.
         taken: ``taken(e, v)``: element ``e`` of the tile in lane ``v``.
         channels: The first channel, and lanes of the vector.
     """
