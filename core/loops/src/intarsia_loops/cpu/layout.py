@@ -303,7 +303,7 @@ class _Layout(Struct):
         return self.packed[key]
 
     def _of_height_one(self, node: Call) -> Call | None:
-        """Return a one-dimensional convolution as one of images of height 1; ``None`` for others."""
+        """Return a one-dimensional convolution as one of images of height 1, if it is."""
         place = next(n for n, arg in enumerate(node.args[1:], 1) if tensor_type(arg).rank == 3)
         data, weight, plain = self.plain(node.args[0]), self.plain(node.args[place]), node.attrs
         if not isinstance(plain, Conv.Attrs):
