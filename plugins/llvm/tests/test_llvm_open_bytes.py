@@ -28,10 +28,18 @@ def number(value: float, kind: type = np.float32) -> Expr:
     return constant(np.array(value, kind))
 
 
-def qconv(data: Expr, shape: tuple[int, ...], kind: type, stride: int = 1, groups: int = 1) -> Expr:
+def qconv(
+    data: Expr,
+    shape: tuple[int, ...],
+    kind: type,
+    *,
+    stride: int = 1,
+    groups: int = 1,
+    bits: int = 8,
+) -> Expr:
     """A convolution in 8 bits with a bias, padded so that a stride of 1 keeps the size."""
     rng = np.random.default_rng(sum(shape))
-    weight = rng.integers(-128, 128, shape).astype(np.int8)
+    weight = rng.integers(-(1 << bits - 1), 1 << bits - 1, shape).astype(np.int8)
     scales = constant((rng.random(shape[0], np.float32) + 0.5) / 4096)
     zero, bias = kind(3), constant(rng.integers(-999, 999, shape[0]).astype(np.int32))
     rank = len(shape) - 2
@@ -52,6 +60,13 @@ def image_network(kind: type) -> IRModule:
     return IRModule.from_function(Function((data,), qconv(shared, (19, 24, 1, 1), kind)))
 
 
+def narrow_network(kind: type) -> IRModule:
+    """Weights of 7 bits, of which two products fit 16 bits together."""
+    data = Var("data", TensorType((N, 5, H, W), DType(np.dtype(kind).name)))
+    first = qconv(data, (37, 5, 3, 3), kind, bits=7)
+    return IRModule.from_function(Function((data,), qconv(first, (19, 37, 1, 1), kind, bits=7)))
+
+
 def sound_network(kind: type) -> IRModule:
     """One-dimensional windows."""
     data = Var("data", TensorType((N, 5, W), DType(np.dtype(kind).name)))
@@ -69,12 +84,22 @@ def product_network(kind: type) -> IRModule:
 
 NETWORKS = {
     "image": (image_network, "cpu.qconv cpu.qdepthwise"),
+    "narrow": (narrow_network, "cpu.qconv"),
     "sound": (sound_network, "cpu.qconv"),
     "product": (product_network, "cpu.qdense"),
 }
 
 
-@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "llvm",
+        "llvm -mcpu=skylake-avx512",
+        "llvm -mcpu=haswell",
+        "llvm -mcpu=sandybridge",
+        "llvm -mcpu=x86-64",
+    ],
+)
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_bytes_are_right_at_every_size(target: str, name: str, kind: str, tmp_path: Path) -> None:

@@ -29,6 +29,26 @@ DEINTERLEAVE = ("llvm.lanes.even", "llvm.lanes.odd")
 DOT = "llvm.x86.avx512.vpdpbusd"
 """``dot(sum, a, b)``: ``sum`` and four products, of unsigned bytes of ``a`` and signed of ``b``."""
 
+DOT_BY_PAIRS = "llvm.pairs"
+"""The same sum by products of 16-bit integers, of which an instruction adds up pairs."""
+
+MULTIPLY_PAIRS = {
+    4: "llvm.x86.sse2.pmadd.wd",
+    8: "llvm.x86.avx2.pmadd.wd",
+    16: "llvm.x86.avx512.pmaddw.d.512",
+}
+"""LLVM's name of that instruction, ``vpmaddwd``, by the lanes of its result."""
+
+DOT_OF_NARROW = "llvm.bytes"
+"""The same sum where two neighbouring products fit 16 bits together."""
+
+MULTIPLY_BYTES = {
+    4: "llvm.x86.ssse3.pmadd.ub.sw.128",
+    8: "llvm.x86.avx2.pmadd.ub.sw",
+    16: "llvm.x86.avx512.pmaddubs.w.512",
+}
+"""LLVM's name of ``vpmaddubsw``, by the words of its result."""
+
 LOAD_WORD = "llvm.quad"
 """Four bytes, or two of bfloat16, as one 32-bit integer; its argument is the load of the first."""
 
@@ -67,7 +87,9 @@ FUNCTIONS = {
     ANGLE_TURNS: CodegenSignature(1, frozenset({DType.FLOAT64}), frozenset({DType.INT64})),
     SCALE: CodegenSignature(3, result=_REAL),
     LOAD_WORD: CodegenSignature(1, _QUARTERS | {DType.BFLOAT16}, frozenset({DType.INT32})),
-    DOT: CodegenSignature(3, frozenset({DType.INT32})),
+    **dict.fromkeys(
+        (DOT, DOT_BY_PAIRS, DOT_OF_NARROW), CodegenSignature(3, frozenset({DType.INT32}))
+    ),
     THREAD_SLOT: CodegenSignature(1, result=frozenset({INDEX})),
     PREFETCH: CodegenSignature(1, result=frozenset({DType.BOOL})),
     **dict.fromkeys((*EXCHANGES, *DEINTERLEAVE), CodegenSignature(2)),

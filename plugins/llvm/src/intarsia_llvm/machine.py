@@ -18,6 +18,8 @@ class CodegenMachine(NamedTuple):
         cpu_features: What a machine must have, as the Linux kernel names it.
         half: Whether instructions convert float16.
         dot: Whether an instruction adds up four products of bytes.
+        pairs: Whether one adds up two products of 16-bit integers, in all lanes.
+        byte_pairs: Whether one adds up two products of bytes in 16 bits, in all lanes.
         bare: Whether there is no operating system, as on a microcontroller.
         scale: Whether an instruction multiplies floats by powers of two.
         amx: Whether there is a unit that multiplies matrices of bytes.
@@ -39,3 +41,5 @@ class CodegenMachine(NamedTuple):
     amx: bool = False
     amx_bf16: bool = False
     bfloat: bool = False
+    pairs: bool = False
+    byte_pairs: bool = False

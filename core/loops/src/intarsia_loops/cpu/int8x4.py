@@ -31,14 +31,19 @@ from .packing import pack_conv, pack_dense, unpack_conv, unpack_dense, unpack_de
 Array = np.ndarray
 _TO_FIRST = (0, 3, 1, 2)
 _TO_LAST = (0, 2, 3, 1)
+_NARROW = 128  # 255 times it is less than 2^15
 INT8_PER_WORD = 4
 """Products that one instruction adds up."""
 
 
 class Int8ConvAttrs(ConvAttrs, frozen=True, kw_only=True):
-    """As of ``cpu.conv``; ``zero``: what padding holds, in unsigned bytes."""
+    """As of ``cpu.conv``.
+
+    ``zero``: what padding holds, in unsigned bytes; ``is_narrow``: :func:`has_narrow_pairs`.
+    """
 
     zero: int
+    is_narrow: bool = False
 
 
 def pack_int8x4(weight: Array) -> Array:
@@ -47,6 +52,22 @@ def pack_int8x4(weight: Array) -> Array:
     split = weight.reshape(*outer, depth // INT8_PER_WORD, INT8_PER_WORD, width)
     bytes_last = np.ascontiguousarray(np.moveaxis(split, -2, -1))
     return bytes_last.view("<i4").reshape(*outer, depth // INT8_PER_WORD, width)
+
+
+def has_narrow_pairs(weight: Array, axis: int) -> bool:
+    """Whether two products of neighbours along K with any unsigned bytes fit 16 bits together.
+
+    ``vpmaddubsw`` saturates where they do not. Weights of 7 bits (``reduce_range`` of ONNX
+    Runtime's quantizer) always fit.
+
+    Args:
+        weight: Weights in int8, a multiple of 4 along ``axis``.
+        axis: Neighbours along it are multiplied together.
+    """
+    pairs = np.moveaxis(weight, axis, -1).astype(np.int32)
+    pairs = pairs.reshape(*pairs.shape[:-1], -1, 2)
+    high, low = np.maximum(pairs, 0).sum(-1), np.minimum(pairs, 0).sum(-1)
+    return int(high.max(initial=0)) <= _NARROW and int(low.min(initial=0)) >= -_NARROW
 
 
 def unpack_int8x4(packed: Array) -> Array:
@@ -139,9 +160,10 @@ class Int8x4Dense(Op):
     """Product of bytes ``a[..., K]`` and packed weights, in int32."""
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
-        """``outputs``: columns of the result."""
+        """``outputs``: columns of the result; ``is_narrow``: :func:`has_narrow_pairs`."""
 
         outputs: int
+        is_narrow: bool = False
 
     @staticmethod
     def type_rule(attrs: Attrs, a: TensorType, _weight: TensorType) -> TensorType:

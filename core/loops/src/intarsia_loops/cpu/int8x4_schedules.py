@@ -111,12 +111,17 @@ class Int8x4Schedules(Struct, frozen=True):
             {"cpu.qconv": self.conv, "cpu.qdense": self.dense, "cpu.qdepthwise": self.depthwise}
         )
 
-    def _source(self, plain: CpuTiling, data: Buffer) -> tuple[CpuTiling, PackedView] | None:
+    def _source(
+        self, plain: CpuTiling, data: Buffer, *, is_narrow: bool
+    ) -> tuple[CpuTiling, PackedView] | None:
         """Return the tile, and the data as it is read."""
         if plain.int8x4 is None:
             return None
         int8x4, signed = plain.int8x4, data.dtype.is_signed
-        add = _Signed(int8x4.add) if signed else int8x4.add
+        plain_add = int8x4.add
+        if is_narrow and int8x4.add_narrow is not None:
+            plain_add, plain = int8x4.add_narrow, replace(plain, rows=int8x4.narrow_rows)
+        add = _Signed(plain_add) if signed else plain_add
         micro_kernel = (
             None if int8x4.micro_kernel is None else partial(int8x4.micro_kernel, signed=signed)
         )
@@ -130,8 +135,10 @@ class Int8x4Schedules(Struct, frozen=True):
         attrs = group.anchor.attrs
         data, weight = anchor.args
         tiling = self.tiling_of(target, DType.INT32)
-        source = self._source(tiling, data)
-        if source is None or not isinstance(attrs, Int8ConvAttrs):
+        if not isinstance(attrs, Int8ConvAttrs):
+            return None
+        source = self._source(tiling, data, is_narrow=attrs.is_narrow)
+        if source is None:
             return None
         window = window_of(data.shape[1:3], anchor.fused.output.shape[1:3], attrs)
 
@@ -164,8 +171,10 @@ class Int8x4Schedules(Struct, frozen=True):
         attrs = group.anchor.attrs
         data, weight = anchor.args
         tiling = self.tiling_of(target, DType.INT32)
-        source = self._source(tiling, data)
-        if source is None or not isinstance(attrs, Int8x4Dense.Attrs):
+        if not isinstance(attrs, Int8x4Dense.Attrs):
+            return None
+        source = self._source(tiling, data, is_narrow=attrs.is_narrow)
+        if source is None:
             return None
         outer = list(data.shape[:-1])
         if _is_open(data):

@@ -82,6 +82,7 @@ from .relayout import (
     TO_LAST,
     moved,
     nhwc_axis,
+    of_height_one,
     packed_conv,
     packed_deferred,
     packed_depthwise,
@@ -241,7 +242,7 @@ class _Layout(Struct):
             return made is not None
         convolution = conv_of if node.op is qnn_linear.Conv else conv_sums_of
         if tensor_type(source).rank == 3:
-            wide = self._of_height_one(node)
+            wide = of_height_one(node, [self.plain(arg) for arg in node.args])
             if wide is None:
                 return False
             made = convolution(wide, moved(wide.args[0], TO_LAST), self.tiling)
@@ -302,27 +303,9 @@ class _Layout(Struct):
             self.packed[key] = constant(deferred, name=weight.name, span=weight.span)
         return self.packed[key]
 
-    def _of_height_one(self, node: Call) -> Call | None:
-        """Return a one-dimensional convolution as one of images of height 1, if it is."""
-        place = next(n for n, arg in enumerate(node.args[1:], 1) if tensor_type(arg).rank == 3)
-        data, weight, plain = self.plain(node.args[0]), self.plain(node.args[place]), node.attrs
-        if not isinstance(plain, Conv.Attrs):
-            return None
-        n, c, width = tensor_type(data).shape
-        outputs, inner, taps = tensor_type(weight).static_shape
-        args = [reshaped(data, (n, c, 1, width)), *(self.plain(arg) for arg in node.args[1:])]
-        args[place] = reshaped(weight, (outputs, inner, 1, taps))
-        attrs = Conv.Attrs(
-            strides=(1, *plain.strides),
-            padding=((0, 0), *plain.padding),
-            dilation=(1, *plain.dilation),
-            groups=plain.groups,
-        )
-        return call(node.op, *args, attrs=attrs, span=node.span)
-
     def _conv1d(self, node: Call) -> bool:
         """A one-dimensional convolution is one over images of height 1."""
-        wide = self._of_height_one(node)
+        wide = of_height_one(node, [self.plain(arg) for arg in node.args])
         if wide is None:
             return False
         source, weight, *bias = wide.args

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, call, constant, tensor_type
 from intarsia_ir.ops import qnn_linear
@@ -24,6 +25,7 @@ from .int8x4 import (
     Int8Depthwise,
     Int8x4Conv,
     Int8x4Dense,
+    has_narrow_pairs,
     pack_int8x4_conv,
     pack_int8x4_dense,
 )
@@ -152,6 +154,7 @@ def _conv_sums(
     width = int8x4_width(outputs // plain.groups, tiling)
     packed = constant(pack_int8x4_conv(padded_weight, plain.groups, width), span=node.span)
     source = padded(source, padded_weight.shape[1] * plain.groups, x_zero)
+    attrs = replace(attrs, is_narrow=has_narrow_pairs(padded_weight, 1))
     total = call(Int8x4Conv, source, packed, attrs=attrs, span=node.span)
     sums: Array = padded_weight.astype(np.int64).sum(axis=(1, 2, 3))
     return total, -attrs.zero * sums
@@ -214,7 +217,7 @@ def _dense_sums(node: Call, source: Expr, weight: Array, tiling: CpuTiling) -> t
     outputs = matrix.shape[1]
     packed = constant(pack_int8x4_dense(matrix, int8x4_width(outputs, tiling)), span=node.span)
     source = padded(source, matrix.shape[0], 0)
-    attrs = Int8x4Dense.Attrs(outputs=outputs)
+    attrs = Int8x4Dense.Attrs(outputs=outputs, is_narrow=has_narrow_pairs(matrix, 0))
     total = call(Int8x4Dense, source, packed, attrs=attrs, span=node.span)
     return total, matrix.astype(np.int64).sum(axis=0)
 

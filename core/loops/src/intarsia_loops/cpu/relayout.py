@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, call, constant, tensor_type
 from intarsia_ir.graph.op import OpAttrs
 from intarsia_ir.graph.types import Size
+from intarsia_ir.ops.nn import Conv
 from intarsia_ir.ops.resize import Resize
 from intarsia_ir.ops.shape import Concatenate, Reshape, Split, Transpose
 from intarsia_ir.ops.slicing import Pad, StridedSlice
@@ -117,3 +120,28 @@ def packed_deferred(weight: np.ndarray, how: tuple[object, ...]) -> DeferredArra
             return dense_deferred(weight.T if flipped else weight, width)
         case _:
             return depthwise_deferred(weight)
+
+
+def of_height_one(node: Call, args: Sequence[Expr]) -> Call | None:
+    """Return a one-dimensional convolution as one of images of height 1, if it is.
+
+    Args:
+        node: The convolution.
+        args: Its operands: data, the weight, which has three dimensions as well, and others.
+    """
+    data, *others = args
+    place = next(n for n, arg in enumerate(others) if tensor_type(arg).rank == 3)
+    plain = node.attrs
+    if not isinstance(plain, Conv.Attrs):
+        return None
+    n, c, width = tensor_type(data).shape
+    outputs, inner, taps = tensor_type(others[place]).static_shape
+    others[place] = reshaped(others[place], (outputs, inner, 1, taps))
+    attrs = Conv.Attrs(
+        strides=(1, *plain.strides),
+        padding=((0, 0), *plain.padding),
+        dilation=(1, *plain.dilation),
+        groups=plain.groups,
+    )
+    flat = reshaped(data, (n, c, 1, width))
+    return call(node.op, flat, *others, attrs=attrs, span=node.span)

@@ -87,6 +87,9 @@ class Int8x4(Struct, frozen=True):
         columns: Most columns of weights that are packed side by side; as many as of float32 if 0.
         depthwise: The procedure for depthwise windows; ``None`` if loops compute them.
         unit: A unit that multiplies matrices of bytes; ``None`` if the machine has none.
+        add_narrow: What is faster than ``add`` for weights that
+            :func:`~.int8x4.has_narrow_pairs`; ``None`` if nothing is.
+        narrow_rows: Rows of a tile two vectors wide with it.
     """
 
     load: Callable[[PrimExpr], PrimExpr]
@@ -96,6 +99,8 @@ class Int8x4(Struct, frozen=True):
     columns: int = 0
     depthwise: DepthwiseMicroKernel | None = None
     unit: MatrixUnit | None = None
+    add_narrow: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
+    narrow_rows: int = 0
 
 
 class Bf16x2(Struct, frozen=True):

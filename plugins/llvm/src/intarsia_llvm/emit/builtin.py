@@ -15,9 +15,13 @@ from ..functions import (
     ANGLE_TURNS,
     DEINTERLEAVE,
     DOT,
+    DOT_BY_PAIRS,
+    DOT_OF_NARROW,
     EXCHANGES,
     FUNCTIONS,
     LOAD_WORD,
+    MULTIPLY_BYTES,
+    MULTIPLY_PAIRS,
     PREFETCH,
     SCALE,
 )
@@ -109,6 +113,10 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
     if call.function == DOT:
         function = w.declarations.use(kind, f"{DOT}.{32 * call.lanes}", (kind,) * 3)
         return w.emit(f"call {kind} {function}({', '.join(f'{kind} {arg}' for arg in args)})")
+    if call.function == DOT_BY_PAIRS:
+        return _dot_by_pairs(w, call, args)
+    if call.function == DOT_OF_NARROW:
+        return _dot_of_narrow(w, call, args)
     if call.function == "llvm.fptosi":
         return w.emit(f"fptosi {old} {args[0]} to {kind}")
     if call.function == "llvm.copysign":
@@ -118,6 +126,47 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
         function = w.declarations.use(kind, f"{call.function}.{suffix}", (kind, "i1"))
         return w.emit(f"call {kind} {function}({kind} {args[0]}, i1 false)")
     return _call(w, call.function, kind, suffix, args)
+
+
+def _dot_by_pairs(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    """Widen the even and the odd bytes to 16 bits, in which no product and no pair overflows.
+
+    The data are unsigned and the weights signed, as of ``vpdpbusd``; ``vpmaddubsw`` would do with
+    half of the instructions, but saturates where two products pass 2^15.
+    """
+    total, data, weight = args
+    lanes = call.lanes
+    kind, half = vector_type("i32", lanes), vector_type("i16", 2 * lanes)
+    eight = splat("8", "i16", 2 * lanes)
+
+    def words(value: str) -> str:
+        return w.once(f"bitcast {kind} {value} to {half}", value)
+
+    data_even = words(w.once(f"and {kind} {data}, {splat('16711935', 'i32', lanes)}", data))
+    data_odd = w.once(f"lshr {half} {words(data)}, {eight}", words(data))
+    moved = w.once(f"shl {half} {words(weight)}, {eight}", words(weight))
+    weight_even = w.once(f"ashr {half} {moved}, {eight}", moved)
+    weight_odd = w.once(f"ashr {half} {words(weight)}, {eight}", words(weight))
+    function = w.declarations.use(kind, MULTIPLY_PAIRS[lanes], (half, half))
+    even = w.emit(f"call {kind} {function}({half} {data_even}, {half} {weight_even})")
+    odd = w.emit(f"call {kind} {function}({half} {data_odd}, {half} {weight_odd})")
+    both = w.emit(f"add {kind} {even}, {odd}")
+    return w.emit(f"add {kind} {total}, {both}")
+
+
+def _dot_of_narrow(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    """Multiply bytes, and add up pairs twice: in 16 bits, which hold them, and in 32."""
+    total, data, weight = args
+    lanes = call.lanes
+    kind, half = vector_type("i32", lanes), vector_type("i16", 2 * lanes)
+    quarter = vector_type("i8", 4 * lanes)
+    bytes_of = [w.once(f"bitcast {kind} {value} to {quarter}", value) for value in (data, weight)]
+    multiply = w.declarations.use(half, MULTIPLY_BYTES[lanes], (quarter, quarter))
+    pairs = w.emit(f"call {half} {multiply}({quarter} {bytes_of[0]}, {quarter} {bytes_of[1]})")
+    add_up = w.declarations.use(kind, MULTIPLY_PAIRS[lanes], (half, half))
+    ones = splat("1", "i16", 2 * lanes)
+    both = w.emit(f"call {kind} {add_up}({half} {pairs}, {half} {ones})")
+    return w.emit(f"add {kind} {total}, {both}")
 
 
 def _exchange(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:

@@ -29,7 +29,16 @@ from intarsia_loops.tensors import Stages
 from intarsia_runtime.dtype import DType
 
 from ..amx import Amx
-from ..functions import DEINTERLEAVE, DOT, LOAD_WORD, MOST_SLOTS, PREFETCH, THREAD_SLOT
+from ..functions import (
+    DEINTERLEAVE,
+    DOT,
+    DOT_BY_PAIRS,
+    DOT_OF_NARROW,
+    LOAD_WORD,
+    MOST_SLOTS,
+    PREFETCH,
+    THREAD_SLOT,
+)
 from ..machine import CodegenMachine
 from ..target import LlvmOptions, machine
 from .transpose import square, transpose_registers
@@ -48,8 +57,14 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
         return CpuTiling(4 if dtype.is_float else 1, 2, strip_bytes=_SMALL_STRIP, int8x4=int8x4)
     lanes = max(1, machine.lanes * 4 // dtype.bytes)
     unit = Amx() if machine.amx else None
-    int8x4 = Int8x4(load_word, dot if machine.dot else dot4_by_shifts, unit=unit)
+    by_pairs = machine.pairs and not machine.dot
+    add = dot_by_pairs if by_pairs else dot if machine.dot else dot4_by_shifts
     rows = 14 if machine.registers == 32 else 6
+    # Ones, and the pairs that they multiply, take two registers: a row of sums.
+    narrow = dot_of_narrow if by_pairs and machine.byte_pairs else None
+    int8x4 = Int8x4(load_word, add, unit=unit, add_narrow=narrow, narrow_rows=rows - 1)
+    if by_pairs and dtype is DType.INT32:
+        rows -= 2  # weights and data of even and odd bytes take four registers more
     return CpuTiling(
         lanes,
         rows,
@@ -69,6 +84,16 @@ def load_word(first: PrimExpr) -> PrimExpr:
 def dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
     """Add four products of bytes by the instruction of VNNI."""
     return CallTarget("llvm", DOT, (total, left, right), DType.INT32, 1)
+
+
+def dot_by_pairs(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+    """Add four products of bytes by two instructions for pairs of 16-bit integers."""
+    return CallTarget("llvm", DOT_BY_PAIRS, (total, left, right), DType.INT32, 1)
+
+
+def dot_of_narrow(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+    """Add four products of bytes, of which two neighbours fit 16 bits together."""
+    return CallTarget("llvm", DOT_OF_NARROW, (total, left, right), DType.INT32, 1)
 
 
 def deinterleave(a: PrimExpr, b: PrimExpr, first: int) -> PrimExpr:
