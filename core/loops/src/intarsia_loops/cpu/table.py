@@ -38,6 +38,7 @@ from .open_winograd import open_winograd_loops
 from .operators import ConvAttrs, Dense
 from .panel import flat_rows
 from .pools import PoolSchedules
+from .recurrent import RecurrentSchedules
 from .tiling import CpuTiling
 from .window import Window, window_of
 from .winograd import WinogradOperands, winograd_loops
@@ -81,6 +82,7 @@ class Schedules(Struct, frozen=True):
                 "cpu.depthwise": self.depthwise,
                 "cpu.plane_depthwise": self.plane_depthwise,
                 **PoolSchedules(self.tiling_of).table(),
+                **RecurrentSchedules(self.tiling_of).table(),
                 **Bf16x2Schedules(self.tiling_of).table(),
                 **Int8x4Schedules(self.tiling_of).table(),
                 "cpu.winograd": self.winograd,
