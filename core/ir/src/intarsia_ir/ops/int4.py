@@ -214,13 +214,13 @@ class _Product(Struct, frozen=True):
 
         zero = spread(const(0.0, DType.FLOAT32), _WIDTH)
         begin = [set_items(buffer, index(0), zero) for buffer in flat]
-        finish: list[Stmt] = []
+        stores: list[Stmt] = []
         for row, own in zip(rows, totals, strict=True):
             for column, group in zip(columns, own, strict=True):
                 parts = [items(buffer, index(0), _WIDTH) for buffer in group]
                 total = parts[0] if halves == 1 else parts[0] + parts[1]
-                finish.append(set_items(self.out, row, number * COLUMNS + column, total))
-        return allocate(flat, seq(*begin, serial(blocks, of_block, "block"), *finish))
+                stores.append(set_items(self.out, row, number * COLUMNS + column, total))
+        return allocate(flat, seq(*begin, serial(blocks, of_block, "block"), *stores))
 
     @staticmethod
     def _add(weight: PrimExpr, elements: Sequence[PrimExpr], totals: Sequence[Buffer]) -> Stmt:

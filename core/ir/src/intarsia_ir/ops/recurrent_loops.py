@@ -264,6 +264,7 @@ def _over_rows(batch: int, most: int, layer: Layer, along: Callable[[Rows, Layer
 
 
 def blocks(first: int, count: int, width: int, block: Callable[[PrimExpr, int], Stmt]) -> Stmt:
+    """Do ``block(column, width)`` for ``count`` pieces of columns from ``first`` on."""
     if count == 1:
         return block(index(first), width)
     return serial(count, lambda number: block(number * width + first, width), "block")
@@ -293,6 +294,7 @@ def _place(at: Sequence[PrimExpr | int], width: int) -> tuple[PrimExpr, ...]:
 
 
 def spread(value: PrimExpr, width: int) -> PrimExpr:
+    """A vector whose elements are all one scalar; the scalar itself where the width is 1."""
     return value if width == 1 else Broadcast(value, width, value.dtype)
 
 
