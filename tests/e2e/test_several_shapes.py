@@ -114,9 +114,19 @@ def test_a_list_runs_what_is_in_it_and_needs_no_proof() -> None:
         intarsia.build(model(norm), "llvm", shapes={"x": (SizeValues.of_range(1, 8), 256)})
 
 
-def test_any_size_runs_in_chunks() -> None:
-    """Nobody says a size, so that it may be any: two programs, and chunks of their sizes."""
+def test_a_size_that_nobody_gives_is_open() -> None:
+    """One program takes every size."""
     made = intarsia.build(model(), "llvm")
+    assert (made.passport.sizes, made.passport.plan.open is not None) == ((), True)
+    with made.load(threads=1) as executable:
+        for size in (1, 7, 8, 9):
+            found = np.asarray(executable.run({"x": np.asfortranarray(X[:size])})["r"])
+            np.testing.assert_allclose(found, reference(X[:size]), rtol=1e-4, atol=1e-4)
+
+
+def test_any_size_runs_in_chunks() -> None:
+    """Who asks for every size gets two programs, and chunks of their sizes."""
+    made = intarsia.build(model(), "llvm", shapes={"x": (SizeValues.at_least(1), 256)})
     assert made.passport.sizes == (SizeChoice("N", (1, 8), 1, is_open=True),)
     with made.load(threads=1) as executable:
         assert isinstance(executable, SizesExecutor)

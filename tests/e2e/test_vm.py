@@ -282,9 +282,8 @@ def test_the_command_line_says_what_runs_where(tmp_path: Path) -> None:
     assert [row["shape"] for row in json.loads(ran.stdout)["outputs"]] == [[2, 2], [2, 2]]
     onnx.save(top(("N", 4)), model)
     assert run("compile", model, "--target", "llvm", "--executor", "vm", "-o", out).returncode == 0
-    lost = run("run", out)
-    assert lost.returncode == 2
-    assert "cannot be made up" in lost.stderr
+    ran = run("run", out)
+    assert (ran.returncode, "made up, with N = 1" in ran.stderr) == (0, True)
 
 
 def test_the_command_line_prints_text_and_sequences(tmp_path: Path) -> None:

@@ -143,6 +143,22 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next(
             one.communicate()
 
 
+MAKES_MANY = """
+from intarsia_runtime.artifact.abandoned import temporary_folder
+for number in range(300):
+    with temporary_folder("test") as folder:
+        (folder / "file").write_bytes(b"")
+        (folder / "file").unlink()
+"""
+
+
+def test_a_folder_that_was_just_made_is_nobody_elses(tmp_path: Path) -> None:
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", MAKES_MANY]
+    several = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE) for _ in range(4)]
+    assert [(one.communicate()[1], one.returncode) for one in several] == [(b"", 0)] * 4
+
+
 def test_the_folder_of_a_trial_is_removed(tmp_path: Path) -> None:
     site, temporary = tmp_path / "site", tmp_path / "tmp"
     package = install(site, "npu")

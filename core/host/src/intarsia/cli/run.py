@@ -21,7 +21,14 @@ from intarsia_runtime.executors.variants import SizesExecutor
 from intarsia_runtime.executors.vm import VmExecutor
 from intarsia_runtime.load import Executable, load
 
-from ..driver.arrays import RANDOM, plain_arrays, read_arrays, read_inputs, write_arrays
+from ..driver.arrays import (
+    RANDOM,
+    made_up_sizes,
+    plain_arrays,
+    read_arrays,
+    read_inputs,
+    write_arrays,
+)
 from ..driver.dynamic import VM
 from ..driver.importing import is_program
 from ..driver.optional import require_tools
@@ -90,6 +97,8 @@ def command(
         say_simulated(passport := executable.passport)
         say_idle(passport)
         arrays = read_inputs(given, executable.inputs, seed, passport.sizes)
+        if given == RANDOM and not passport.sizes:
+            _say_sizes(made_up_sizes(executable.inputs))
         results, times = _timed(executable, arrays, repeat, warmup)
         rows = _profile(executable, arrays, repeat) if profile else ()
     found = None
@@ -118,6 +127,13 @@ def command(
         _print(document, results)
     if found is not None:
         found.require_agreement()
+
+
+def _say_sizes(sizes: Mapping[str, int]) -> None:
+    """Say what open sizes are in a run whose inputs are made up."""
+    if sizes:
+        values = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        echo(f"note: the inputs are made up, with {values} (--inputs FILE.npz)", err=True)
 
 
 def _verified(

@@ -16,7 +16,7 @@ from numpy.lib.format import MAGIC_PREFIX
 from intarsia_runtime.abi import array_dtype
 from intarsia_runtime.artifact.new_file import atomic_write
 from intarsia_runtime.artifact.plan import NARROW, TensorSpec
-from intarsia_runtime.artifact.signature import SizeChoice, ValueSpec
+from intarsia_runtime.artifact.signature import ANY_SIZE, SizeChoice, ValueSpec
 from intarsia_runtime.dtype import DType, parse_dtype
 from intarsia_runtime.errors import ModelError, ResourceError, UsageError
 from intarsia_runtime.loading import RunValue
@@ -94,14 +94,23 @@ def random_inputs(
 ) -> dict[str, np.ndarray]:
     """Return one array for each input; the same for the same seed.
 
-    Floats are normally distributed. Bytes cover their range; wider integers are 0 or 1, because
-    they are often indices, lengths or masks.
+    Sizes that have names and no value are 1. Floats are normally distributed. Bytes cover their
+    range; wider integers are 0 or 1, because they are often indices, lengths or masks.
 
     Raises:
         UsageError: The size of an input is not known, or it is no tensor.
     """
     generator = np.random.default_rng(seed)
-    return {spec.name: _random(generator, _known(spec, sizes)) for spec in specs}
+    known = {**made_up_sizes(specs), **sizes}
+    return {spec.name: _random(generator, _known(spec, known)) for spec in specs}
+
+
+def made_up_sizes(specs: Sequence[Spec]) -> dict[str, int]:
+    """Return what sizes that have names are taken for where nobody gives them: 1."""
+    shapes = [spec.shape or () for spec in specs if isinstance(spec, ValueSpec)]
+    return {
+        size: 1 for shape in shapes for size in shape if isinstance(size, str) and size != ANY_SIZE
+    }
 
 
 def _known(spec: Spec, named: Mapping[str, int]) -> TensorSpec:

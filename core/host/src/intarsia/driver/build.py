@@ -18,7 +18,6 @@ from ..target.read import OneSpec, TargetSpec
 from ..target.target import CompositeTarget
 from .artifact import Artifact
 from .config import ConfigSpec, Executor, Runtime, check_combination, check_served, choose
-from .dynamic import VM
 from .importing import Model
 from .open_build import compile_open
 from .open_program import compile_instead, compile_program_or_model
@@ -185,13 +184,10 @@ def build_request(request: BuildRequest) -> Artifact:
         As :func:`build`.
     """
     with limited(request.time_limit, request.memory_limit):
-        source = request.source
-        is_module = isinstance(source.model, IRModule) or source.is_program
-        if is_module or request.executor.kind == VM:
-            with suppress(UnsupportedError, TypeRuleError):  # another kind of program may do
-                opened = compile_open(request)
-                if opened is not None:
-                    return opened
+        with suppress(UnsupportedError, TypeRuleError):  # another kind of program may do
+            opened = compile_open(request)
+            if opened is not None:
+                return opened
         try:
             choices = size_choices(request)
         except (UnsupportedError, TypeRuleError) as refused:

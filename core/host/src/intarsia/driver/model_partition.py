@@ -69,16 +69,12 @@ def partition_model(request: BuildRequest) -> ModelPartition:
         UsageError: A rule names no node.
     """
     with limited(request.time_limit, request.memory_limit):
-        if request.source.is_program:
-            opened = _partition_open(request)
-            if opened is not None:
-                return opened
+        opened = _partition_open(request)
+        if opened is not None:
+            return opened
         try:
             choices = size_choices(request)
         except (UnsupportedError, TypeRuleError):
-            opened = _partition_open(request)
-            if opened is not None:
-                return opened
             program = import_open_program(request)
             if program is None:
                 raise

@@ -15,7 +15,14 @@ from intarsia_ir.graph.op import Op, OpAttrs, OpKind, operator
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.nn import Conv, Matmul
 from intarsia_ir.tir.expr import BinaryOp, IntImm, PrimExpr, all_of, binary, cast, if_then_else
-from intarsia_ir.tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
+from intarsia_ir.tir.tensor import (
+    Reduction,
+    Tensor,
+    compute,
+    extents,
+    reduce_axis,
+    sum_over,
+)
 from intarsia_runtime.dtype import DType
 
 from .operators import ConvAttrs
@@ -123,9 +130,8 @@ class Int8x4Conv(Op):
             padded = if_then_else(inside, value, IntImm(attrs.zero, DType.INT32))
             return sum_over(padded * _byte(words, depth % INT8_PER_WORD), (kh, kw, c))
 
-        spatial = attrs.windows.output_shape("cpu.qconv", (rows, columns))
-        sizes = tuple(n for n in spatial if isinstance(n, int))
-        return compute((data.shape[0], *sizes, attrs.outputs), element, name="cpu_qconv")
+        spatial = extents(attrs.windows.output_shape("cpu.qconv", (rows, columns)))
+        return compute((data.shape[0], *spatial, attrs.outputs), element, name="cpu_qconv")
 
 
 @operator("cpu.qdense", OpKind.ANCHOR)
@@ -201,6 +207,5 @@ class Int8Depthwise(Op):
             taken = cast(weight[kh.var, kw.var, o], DType.INT32)
             return sum_over(if_then_else(inside, value, 0) * taken, (kh, kw))
 
-        spatial = attrs.windows.output_shape("cpu.qdepthwise", (rows, columns))
-        sizes = tuple(n for n in spatial if isinstance(n, int))
-        return compute((data.shape[0], *sizes, attrs.outputs), element, name="cpu_qdepthwise")
+        spatial = extents(attrs.windows.output_shape("cpu.qdepthwise", (rows, columns)))
+        return compute((data.shape[0], *spatial, attrs.outputs), element, name="cpu_qdepthwise")

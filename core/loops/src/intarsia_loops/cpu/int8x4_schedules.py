@@ -25,6 +25,7 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.stmt import Stmt
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim
 
 from ..targets import LoopTarget
 from .conv import Convolution, conv_loops, matrix_unit_extents
@@ -35,6 +36,8 @@ from .loops import PackedView, load
 from .matrix_unit import MatrixUnit, suits_matrix_unit
 from .matrix_unit_dense import matrix_unit_dense_loops
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
+from .open_conv import open_conv_loops
+from .open_dense import open_dense_loops
 from .panel import flat_rows
 from .tiling import CpuTiling, DepthwiseMicroKernel, Taps
 from .window import window_of
@@ -137,6 +140,11 @@ class Int8x4Schedules(Struct, frozen=True):
             groups = attrs.groups
             return Convolution(source, weight, attrs.outputs, groups, window, blank, copied)
 
+        zero = attrs.zero ^ 0x80 if data.dtype.is_signed else attrs.zero
+        if _is_open(data):
+            tiling, source = source
+            body = open_conv_loops(tiling, work(source, zero), anchor.epilogue)
+            return anchor.function(body)
         by_unit = self._by_unit(tiling, data)
         if by_unit is not None:
             unit, moved = by_unit
@@ -145,7 +153,6 @@ class Int8x4Schedules(Struct, frozen=True):
                 return anchor.function(
                     conv_loops(replace(tiling, unit=unit), conv, anchor.epilogue)
                 )
-        zero = attrs.zero ^ 0x80 if data.dtype.is_signed else attrs.zero
         tiling, source = source
         return anchor.function(conv_loops(tiling, work(source, zero), anchor.epilogue))
 
@@ -160,7 +167,14 @@ class Int8x4Schedules(Struct, frozen=True):
         source = self._source(tiling, data)
         if source is None or not isinstance(attrs, Int8x4Dense.Attrs):
             return None
-        outer, by_unit = list(data.shape[:-1]), self._by_unit(tiling, data)
+        outer = list(data.shape[:-1])
+        if _is_open(data):
+            tiling, source = source
+            body = open_dense_loops(
+                tiling, flat_rows(source), weight, attrs.outputs, anchor.epilogue, outer
+            )
+            return anchor.function(body)
+        by_unit = self._by_unit(tiling, data)
         if by_unit is not None:
             unit, moved = by_unit
             rows = replace(flat_rows(moved), copied=data.dtype.is_signed)
@@ -220,3 +234,8 @@ class Int8x4Schedules(Struct, frozen=True):
             )
             tiling = replace(tiling, lanes=depthwise.channels, neighbours=1)
         return anchor.function(nhwc_window_loops(work, tiling))
+
+
+def _is_open(data: Buffer) -> bool:
+    """Whether a size is only known at run time; matrix units have no loops for such."""
+    return any(isinstance(size, Dim) for size in data.shape)

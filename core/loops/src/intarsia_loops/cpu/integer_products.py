@@ -27,6 +27,7 @@ from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 
 from ..typical import has_open_size
+from .quantize import multiplies_bytes
 from .tiling import CpuTiling
 
 _EXACT = 1 << 24
@@ -47,18 +48,20 @@ def integer_products_in_float32(function: Function, tiling: CpuTiling) -> Functi
 
     Args:
         function: What the backend compiles.
-        tiling: Of the machine; where it multiplies bytes, only products of open sizes, for which
-            it has no loops, are changed.
+        tiling: Of the machine; where it multiplies bytes, only operators of open sizes for which
+            it has no loops are changed.
     """
     if tiling.lanes < _LEAST_LANES or tiling.bf16x2 is not None:  # which rounds operands
         return function
 
+    made = {qnn_linear.ConvInteger: _convolution, qnn_linear.MatmulInteger: _product}
+
     def changed(node: Expr) -> Expr | None:
-        if not isinstance(node, Call) or (tiling.int8x4 is not None and not has_open_size(node)):
+        if not isinstance(node, Call) or node.op not in made:
             return None
-        if node.op is qnn_linear.ConvInteger:
-            return _convolution(node)
-        return _product(node) if node.op is qnn_linear.MatmulInteger else None
+        if tiling.int8x4 is not None and (not has_open_size(node) or multiplies_bytes(node)):
+            return None
+        return made[node.op](node)
 
     return rewrite_function(function, changed)
 

@@ -74,6 +74,7 @@ from .quantize import (
     dense_of,
     dense_sums_of,
     is_quantized_linear,
+    multiplies_bytes,
     padded,
 )
 from .relayout import (
@@ -226,20 +227,29 @@ class _Layout(Struct):
         """A quantized convolution of an image, or a product with a constant matrix."""
         source = node.args[0]
         if node.op in (qnn_linear.Matmul, qnn_linear.MatmulInteger):
-            *rows, _ = tensor_type(source).static_shape
-            if self.tiling.int8x4 is not None and prod(rows) < self.tiling.int8x4.least_rows:
+            *rows, _ = tensor_type(source).shape
+            count = typical(product(rows), self.sizes)
+            if self.tiling.int8x4 is not None and count < self.tiling.int8x4.least_rows:
                 return False
             if node.op is qnn_linear.Matmul:
-                product = dense_of(node, self.plain(source), self.tiling)
+                made = dense_of(node, self.plain(source), self.tiling)
             else:
                 zero = self.plain(node.args[1])
-                product = dense_sums_of(node, self.plain(source), zero, self.tiling)
-            if product is not None:
-                self.first[node] = product
-            return product is not None
+                made = dense_sums_of(node, self.plain(source), zero, self.tiling)
+            if made is not None:
+                self.first[node] = made
+            return made is not None
+        convolution = conv_of if node.op is qnn_linear.Conv else conv_sums_of
+        if tensor_type(source).rank == 3:
+            wide = self._of_height_one(node)
+            if wide is None:
+                return False
+            made = convolution(wide, moved(wide.args[0], TO_LAST), self.tiling)
+            if made is not None:
+                self.first[node] = reshaped(moved(made, TO_FIRST), tensor_type(node).shape)
+            return made is not None
         if not _is_rank4(source.type):
             return False
-        convolution = conv_of if node.op is qnn_linear.Conv else conv_sums_of
         made = convolution(node, self.channels_last(source), self.tiling)
         return made is not None and self._set(node, made)
 
@@ -292,26 +302,33 @@ class _Layout(Struct):
             self.packed[key] = constant(deferred, name=weight.name, span=weight.span)
         return self.packed[key]
 
-    def _conv1d(self, node: Call) -> bool:
-        """A one-dimensional convolution is one over images of height 1."""
-        data, weight, *bias = node.args
-        plain = node.attrs
+    def _of_height_one(self, node: Call) -> Call | None:
+        """Return a one-dimensional convolution as one of images of height 1, if it is."""
+        place = next(n for n, arg in enumerate(node.args[1:], 1) if tensor_type(arg).rank == 3)
+        data, weight, plain = self.plain(node.args[0]), self.plain(node.args[place]), node.attrs
         if not isinstance(plain, Conv.Attrs):
-            return False
+            return None
         n, c, width = tensor_type(data).shape
-        height_one = reshaped(self.plain(data), (n, c, 1, width))
         outputs, inner, taps = tensor_type(weight).static_shape
-        flat = reshaped(self.plain(weight), (outputs, inner, 1, taps))
+        args = [reshaped(data, (n, c, 1, width)), *(self.plain(arg) for arg in node.args[1:])]
+        args[place] = reshaped(weight, (outputs, inner, 1, taps))
         attrs = Conv.Attrs(
             strides=(1, *plain.strides),
             padding=((0, 0), *plain.padding),
             dilation=(1, *plain.dilation),
             groups=plain.groups,
         )
-        wide = call(Conv, height_one, flat, attrs=attrs, span=node.span)
-        result = self._packed_conv(wide, moved(height_one, TO_LAST), flat)
+        return call(node.op, *args, attrs=attrs, span=node.span)
+
+    def _conv1d(self, node: Call) -> bool:
+        """A one-dimensional convolution is one over images of height 1."""
+        wide = self._of_height_one(node)
+        if wide is None:
+            return False
+        source, weight, *bias = wide.args
+        result = self._packed_conv(wide, moved(source, TO_LAST), weight)
         for term in bias:
-            result = call(Add, result, self.plain(term), span=node.span)
+            result = call(Add, result, term, span=node.span)
         self.first[node] = reshaped(moved(result, TO_FIRST), tensor_type(node).shape)
         return True
 
@@ -467,13 +484,15 @@ class _Layout(Struct):
 def _may_convert(node: Call) -> bool:
     """Whether there is a form of a call for channels last or packed weights.
 
-    Of open sizes, 8-bit operators and samples at places that are computed have none, and images
-    whose channels are not counted.
+    Of open sizes, samples at places that are computed have none, nor 8-bit operators that
+    :func:`multiplies_bytes` does not know, nor images whose channels are not counted.
     """
     if not has_open_size(node) or node.op is Matmul:
         return True
-    if node.op is GridSample or is_quantized_linear(node):
+    if node.op is GridSample:
         return False
+    if is_quantized_linear(node):
+        return multiplies_bytes(node)
     kinds = (node.type, *(arg.type for arg in node.args))
     images = [kind for kind in kinds if isinstance(kind, TensorType) and kind.rank in (3, 4)]
     return not any(isinstance(kind.shape[1], Dim) for kind in images)

@@ -229,6 +229,32 @@ def is_quantized_linear(node: Call) -> bool:
     )
 
 
+def multiplies_bytes(node: Call) -> bool:
+    """Whether a call of open sizes with constant weights becomes one of Int8x4 operands."""
+    source, weight = tensor_type(node.args[0]), node.args[2 if _is_sum(node) else 3]
+    if node.op in (qnn_linear.Conv, qnn_linear.ConvInteger):
+        counted = source.rank in (3, 4) and isinstance(source.shape[1], int)
+        channel_axis = 0
+    else:
+        counted = isinstance(source.shape[-1], int)
+        flipped = _flipped(node, weight)
+        if flipped is None:
+            return False
+        channel_axis = 0 if flipped else 1
+    if not counted:
+        return False
+    if not _is_sum(node):
+        return linear_of(node, channel_axis) is not None
+    zero = node.args[3]
+    if not isinstance(weight, Constant) or not isinstance(zero, Constant):
+        return False
+    return _centred(weight.data, zero.data, channel_axis) is not None
+
+
+def _is_sum(node: Call) -> bool:
+    return node.op in (qnn_linear.ConvInteger, qnn_linear.MatmulInteger)
+
+
 def _unsigned_zero(zero: int, kind: DType) -> int:
     return zero + (128 if kind.is_signed else 0)
 
@@ -243,7 +269,9 @@ def _padded_to_words(weight: Array, axis: int) -> Array:
 def padded(source: Expr, channels: int, zero: int) -> Expr:
     """Add channels behind the last one of ``source``; their weights are zeros."""
     kind = tensor_type(source)
-    missing = channels - kind.static_shape[-1]
+    last = kind.shape[-1]
+    assert isinstance(last, int)  # channels are counted
+    missing = channels - last
     if missing == 0:
         return source
     widths = (*((0, 0),) * (kind.rank - 1), (0, missing))

@@ -31,21 +31,31 @@ def hold(descriptor: int) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
+@contextmanager
+def _locked(path: Path) -> Generator[bool]:
+    """Lock a file or folder for the block; yields whether it was nobody's, and is ours now.
+
+    False also if that cannot be known.
+    """
+    descriptor = -1
+    try:
+        if fcntl is not None:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = fcntl is not None
+    except OSError:
+        is_ours = False
+    try:
+        yield is_ours
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
 def is_held(path: Path) -> bool:
     """Whether anybody has locked a file or folder, or that cannot be known."""
-    if fcntl is None:
-        return True
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    with _locked(path) as is_ours:
+        return not is_ours
 
 
 @contextmanager
@@ -86,5 +96,8 @@ def _remove_abandoned(folder: Path) -> None:
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             is_ours = entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX)
-            if is_ours and entry.is_dir(follow_symlinks=False) and not is_held(Path(entry.path)):
-                shutil.rmtree(entry.path, ignore_errors=True)  # others' folders refuse
+            if not is_ours or not entry.is_dir(follow_symlinks=False):
+                continue
+            with _locked(Path(entry.path)) as is_abandoned:  # who has just made it waits for us
+                if is_abandoned:
+                    shutil.rmtree(entry.path, ignore_errors=True)  # others' folders refuse

@@ -8,8 +8,9 @@ from types import MappingProxyType
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.ops import binary, compare, indexing, unary
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import product
 
-from ..builder import dtype_of, rank_of
+from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 
 
@@ -123,8 +124,8 @@ def array_feature_extractor(node: NodeContext) -> Expr:
     """Convert ArrayFeatureExtractor: columns of the last dimension, of a vector as one row."""
     x, which = node.input(0), node.input(1)
     if rank_of(x) == 1:
-        x = node.reshape(x, (1, *node.static_shape(0)))
-    index = node.reshape(which, (node.type_of(1).elements,))
+        x = node.reshape(x, (1, *sizes_of(x)))
+    index = node.reshape(which, (product(sizes_of(which)),))
     return node.call(indexing.Take, x, index, attrs=indexing.Take.Attrs(axis=rank_of(x) - 1))
 
 
