@@ -117,10 +117,12 @@ class Int4Matmul(Op):
     def tiled(tile: Int4Tile, *types: TensorType) -> PrimFunc:
         """The loops for a tile of registers."""
         names = ("x", "codes", "scales", "shifts")
-        given = [buffer_of(name, type_) for name, type_ in zip(names, types, strict=True)]
-        count, columns = types[0].shape[0], types[1].shape[0] * COLUMNS
-        out = Buffer("out", (given[0].shape[0], columns), DType.FLOAT32)
-        product = _Product(*given, out)
+        x, codes, scales, shifts = (
+            buffer_of(name, type_) for name, type_ in zip(names, types, strict=True)
+        )
+        count, stripes = x.shape[0], codes.shape[0]
+        out = Buffer("out", (count, stripes * COLUMNS), DType.FLOAT32)
+        product = _Product(x, codes, scales, shifts, out)
 
         def block(number: PrimExpr) -> Stmt:
             parts: list[Stmt] = []
@@ -144,8 +146,8 @@ class Int4Matmul(Op):
                 size //= 2
             return seq(*parts)
 
-        body = parallel(types[1].shape[0], block, "columns")
-        return PrimFunc("int4_matmul", (*given, out), 1, body)
+        body = parallel(stripes, block, "columns")
+        return PrimFunc("int4_matmul", (x, codes, scales, shifts, out), 1, body)
 
 
 class _Product(Struct, frozen=True):
