@@ -62,7 +62,7 @@ def test_one_artifact_runs_any_length(
     intarsia.build(model, "llvm", executor="vm").save(tmp_path / "layer.intarsia")
     with load(tmp_path / "layer.intarsia") as executable:
         assert isinstance(executable, OpenExecutor)
-        for steps, batch in [(1, 1), (5, 3), (37, 2), (2, 1)]:
+        for steps, batch in [(1, 1), (5, 3), (37, 2), (2, 1), (3, 4), (4, 6), (2, 9)]:
             x = np.random.default_rng(steps).standard_normal((steps, batch, SIZE))
             given = {"x": x.astype(np.float32)}
             got, want = executable.run(given), session.run(None, given)

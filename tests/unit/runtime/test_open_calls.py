@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia_runtime.abi import ArgumentBlock, SafeCall, hosted_call
+from intarsia_runtime.abi import ArgumentBlock, SafeCall, hosted_call, point_at
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import variable
@@ -38,3 +38,12 @@ def test_a_hosted_function_gets_arrays_of_the_runs_shapes() -> None:
         np.testing.assert_array_equal(result, 2 * given)
     assert seen == [(2, 3), (0, 3), (5, 3)]
     assert not failures
+
+
+def test_an_argument_block_points_at_arrays_that_are_read_only_or_empty() -> None:
+    arrays = [np.ones((2, 3), np.float32), np.zeros((0, 3), np.float32), np.ones((2, 3))]
+    block = ArgumentBlock([TensorSpec("x", (2, 3), DType.FLOAT32)] * 3)
+    for writeable in (True, False):
+        arrays[2].flags.writeable = writeable
+        point_at(block.tensors, arrays)
+        assert [tensor.data for tensor in block.tensors] == [a.ctypes.data for a in arrays]

@@ -285,6 +285,10 @@ def _default_kernel(group: FusedGroup, backend: _Backend) -> PrimFunc:
     """Return the loops of a group without a schedule: the backend's own, or those for CPUs."""
     call = group.function.body
     if isinstance(call, Call) and call.op.loops is not None:
+        schedule = _schedule(call.op.name, backend)
+        kernel = None if schedule is None else schedule(group, backend.target)
+        if kernel is not None:
+            return _checked(kernel, group)
         written: PrimFunc = call.op.loops(call.attrs, *(arg.type for arg in call.args))
         return replace(written, name=group.name)
     stages = stages_of(group.function)

@@ -110,6 +110,16 @@ def data_address(array: np.ndarray) -> int:
         return array.ctypes.data
 
 
+def point_at(tensors: Sequence[DLTensor], arrays: Sequence[np.ndarray]) -> None:
+    """Let tensors have the data of arrays; one Python call for all, as each takes 0.1 us."""
+    try:
+        for tensor, array in zip(tensors, arrays):  # noqa: B905 # 0.1 us less than ``strict``
+            tensor.data = ctypes.addressof(_first_byte(array))
+    except (TypeError, ValueError):
+        for tensor, array in zip(tensors, arrays, strict=True):
+            tensor.data = data_address(array)
+
+
 class ArgumentBlock:
     """The argument array of one function, filled once but for the addresses of the data.
 

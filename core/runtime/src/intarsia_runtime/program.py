@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
@@ -96,7 +95,7 @@ class LoadedProgram:
         self._set_threads = thread_setter(openmp)
         self._forks_alone = openmp is not None and ends_threads_to_fork(openmp)
         renew_lock_in_children(self)
-        self._process = os.getpid()
+        self._is_forked = False
         self._may_have_threads = not (with_libraries or plan.regions)
         self._has_own_threads = False
         if not self._may_have_threads:
@@ -137,9 +136,10 @@ class LoadedProgram:
         Raises:
             KeyboardInterrupt: The user interrupted a loop.
         """
-        if os.getpid() != self._process:
+        if self._is_forked:
             return self._invoke_forked(call, arguments)
-        self.apply_threads()
+        if not self._has_own_threads:
+            self.apply_threads()
         if self._interrupts is None:
             return call(*arguments)
         try:
@@ -155,7 +155,7 @@ class LoadedProgram:
         """
         if self._has_own_threads or self._forks_alone:
             self._begin_threads()
-            self._process = os.getpid()
+            self._is_forked = False
             self.apply_threads()
             return call(*arguments)
         status: list[int] = []
@@ -172,6 +172,7 @@ class LoadedProgram:
     def renew_lock(self) -> None:
         """Take a new lock in a forked process: who held the old one runs in the other."""
         self.lock = threading.RLock()
+        self._is_forked = True
 
     def _begin_threads(self) -> None:
         """Let the code have threads of its own, unless libraries bring theirs."""

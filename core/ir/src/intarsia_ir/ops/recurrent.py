@@ -26,16 +26,19 @@ from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .recurrent_loops import (
     Layer,
+    Rows,
+    RowTile,
     buffer_of,
+    each,
     gru_after,
     gru_before,
     items,
     layer_loops,
-    quantized_step,
     set_items,
     sigmoid_of,
     tanh_of,
 )
+from .recurrent_quantized import quantized_step
 from .type_rules import operands, same_size, shape_text
 
 _WHOLE = (DType.INT8, DType.INT16)
@@ -98,6 +101,11 @@ class Lstm(Op):
     @staticmethod
     def loops(attrs: Attrs, *types: TensorType) -> PrimFunc:
         """Go along the sequence for each row; sums of all gates are in registers together."""
+        return Lstm.tiled(RowTile(), attrs, *types)
+
+    @staticmethod
+    def tiled(tile: RowTile, attrs: Attrs, *types: TensorType) -> PrimFunc:
+        """The loops for rows that go along together."""
         cells = buffer_of("cells", types[2])
 
         def start(layer: Layer, row: PrimExpr) -> Stmt:
@@ -106,24 +114,26 @@ class Lstm(Op):
                 lambda j, width: set_items(cells, row, j, items(given, row, j, width))
             )
 
-        def step(layer: Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
-            def update(j: PrimExpr, totals: Sequence[PrimExpr]) -> Stmt:
+        def step(layer: Layer, at: PrimExpr, rows: Rows) -> Stmt:
+            def update(row: PrimExpr, j: PrimExpr, totals: Sequence[PrimExpr]) -> Stmt:
                 i, o, f = (sigmoid_of(total) for total in totals[:3])
                 old = items(cells, row, j, totals[0].lanes)
                 kept = set_items(cells, row, j, f * old + i * tanh_of(totals[3]))
                 return seq(kept, layer.put(at, row, j, o * tanh_of(old)))
 
             if attrs.quantize_state:
-                return quantized_step(layer, at, row, update)
+                return quantized_step(layer, at, rows, update)
 
             def block(j: PrimExpr, width: int) -> Stmt:
-                starts = [layer.gate(at, row, gate, j, width) for gate in range(4)]
-                last = layer.last(row)
-                return layer.products(last, range(4), j, starts, lambda sums: update(j, sums))
+                starts = [
+                    [layer.gate(at, row, gate, j, width) for gate in range(4)] for row in rows
+                ]
+                epilogue = each(rows, lambda row, sums: update(row, j, sums))
+                return layer.products(layer.last(rows), range(4), j, starts, epilogue)
 
             return layer.over(block)
 
-        return layer_loops("lstm", attrs.reverse, types, (cells,), start, step)
+        return layer_loops("lstm", attrs.reverse, types, (cells,), start, step, tile)
 
 
 @operator("nn.gru", OpKind.OPAQUE)
@@ -180,8 +190,13 @@ class Gru(Op):
         attrs: Attrs, x: TensorType, h: TensorType, r: TensorType, bias: TensorType
     ) -> PrimFunc:
         """Go along the sequence for each row; sums of the gates are in registers together."""
+        return Gru.tiled(RowTile(), attrs, x, h, r, bias)
+
+    @staticmethod
+    def tiled(tile: RowTile, attrs: Attrs, *types: TensorType) -> PrimFunc:
+        """The loops for rows that go along together."""
         step = gru_before if attrs.linear_before_reset else gru_after
-        return layer_loops("gru", attrs.reverse, (x, h, r, bias), (), None, step)
+        return layer_loops("gru", attrs.reverse, types, (), None, step, tile)
 
 
 def _rounded(h: Array) -> tuple[Array, Array]:

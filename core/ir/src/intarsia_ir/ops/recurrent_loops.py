@@ -1,32 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops of recurrent layers: rows in parallel, steps in order, sums of the gates in registers."""
+"""Loops of recurrent layers: rows in parallel, steps in order, sums of the gates in registers.
+
+Rows of a batch may go along the sequence together, as many as a tile of the machine has: each
+vector of the weight is then read once for all of them, and sums of several rows hide the latency of
+a multiply-add that those of one wait for. With 4 rows and 4 gates 16 accumulators, 4 vectors of the
+weight and 1 broadcast element of a state take 21 of 32 zmm; with 2 rows 8 + 4 + 1 = 13 of 16 ymm.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_runtime.dtype import DType
 
 from ..graph.types import TensorType
 from ..tir.buffer import Buffer, MemoryScope
-from ..tir.build import allocate, cell, get, let, load, parallel, put, seq, serial
-from ..tir.expr import (
-    Broadcast,
-    Load,
-    PrimExpr,
-    Ramp,
-    cast,
-    const,
-    equal,
-    index,
-    intrinsic,
-    maximum,
-    minimum,
-    select,
-)
+from ..tir.build import allocate, let, lets, load, parallel, seq, serial
+from ..tir.expr import Broadcast, Load, PrimExpr, Ramp, TirVar, cast, index, intrinsic
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt, Store
@@ -36,13 +31,31 @@ _WIDTHS = (16, 8, 4, 2, 1)
 """Columns of each gate whose sums are in registers together, the widest first."""
 
 
+Rows: TypeAlias = "Sequence[PrimExpr]"
+"""Rows of a batch that go along the sequence together."""
+
+Sums: TypeAlias = "Sequence[Sequence[PrimExpr]]"
+"""For each row, values of each gate."""
+
+Reader: TypeAlias = Callable[[PrimExpr], PrimExpr]
+"""Reads an element of a state."""
+
+
+class RowTile(Struct, frozen=True):
+    """How many rows go along together, and most columns of a gate whose sums are in registers."""
+
+    rows: int = 1
+    width: int = 16
+
+
 class Layer(Struct, frozen=True):
-    """The buffers of a layer; ``last`` is the state before a step, and after all of them."""
+    """The buffers of a layer; ``final`` is the state before a step, and after all of them."""
 
     given: tuple[Buffer, ...]
     weight: Buffer
     states: Buffer
     final: Buffer
+    width: int
 
     @property
     def hidden(self) -> int:
@@ -53,10 +66,10 @@ class Layer(Struct, frozen=True):
         """Do ``block(first, width)`` for all columns of the state."""
         parts: list[Stmt] = []
         done = 0
-        for width in _WIDTHS:
+        for width in (width for width in _WIDTHS if width <= self.width):
             count = (self.hidden - done) // width
             if count:
-                parts.append(_blocks(done, count, width, block))
+                parts.append(blocks(done, count, width, block))
             done += count * width
         return seq(*parts)
 
@@ -68,142 +81,69 @@ class Layer(Struct, frozen=True):
         """Write columns of the state after a step."""
         return set_items(self.states, at, row, j, value)
 
-    def last(self, row: PrimExpr) -> Callable[[PrimExpr], PrimExpr]:
-        """Read elements of the state before the step."""
-        return lambda k: load(self.final, row, k)
+    def last(self, rows: Rows) -> list[Reader]:
+        """Read elements of the states before the step."""
+        return [partial(load, self.final, row) for row in rows]
 
     def products(
         self,
-        state: Callable[[PrimExpr], PrimExpr],
+        states: Sequence[Reader],
         gates: Sequence[int],
         j: PrimExpr,
-        starts: Sequence[PrimExpr],
-        epilogue: Callable[[Sequence[PrimExpr]], Stmt],
+        starts: Sums,
+        epilogue: Callable[[Sums], Stmt],
         apart: int | None = None,
     ) -> Stmt:
-        """Add a state's products with columns of the gates to ``starts``.
+        """Add products of states with columns of the gates to ``starts``, for each state.
 
         Columns of two gates are ``apart``, as far as the state is wide if not given.
         """
-        width, distance = starts[0].lanes, self.hidden if apart is None else apart
+        width, distance = starts[0][0].lanes, self.hidden if apart is None else apart
         sums = [
-            Buffer(f"sum{gate}", (width,), DType.FLOAT32, MemoryScope.REGISTER) for gate in gates
+            [Buffer(f"sum{gate}", (width,), DType.FLOAT32, MemoryScope.REGISTER) for gate in gates]
+            for _ in states
         ]
-        current = [items(buffer, index(0), width) for buffer in sums]
+        current = [[items(buffer, index(0), width) for buffer in row] for row in sums]
+        names = [TirVar(f"state{number}", DType.FLOAT32) for number in range(len(states))]
 
         def one(k: PrimExpr) -> Stmt:
-            def add(value: PrimExpr) -> Stmt:
-                parts: list[Stmt] = []
-                for gate, buffer, total in zip(gates, sums, current, strict=True):
-                    column = items(self.weight, k, j + gate * distance, width)
-                    column = cast(column, DType.FLOAT32)
-                    parts.append(
-                        set_items(buffer, index(0), total + _spread(value, width) * column)
-                    )
-                return seq(*parts)
-
-            return let(state(k), add, "state")
+            parts: list[Stmt] = []
+            for number, gate in enumerate(gates):
+                column = TirVar(f"column{gate}", DType.FLOAT32, width)
+                read = cast(items(self.weight, k, j + gate * distance, width), DType.FLOAT32)
+                added = [
+                    set_items(row[number], index(0), total[number] + spread(state, width) * column)
+                    for row, total, state in zip(sums, current, names, strict=True)
+                ]
+                parts.append(lets((column,), (read,), seq(*added)))
+            return lets(names, [state(k) for state in states], seq(*parts))
 
         begin = [
-            set_items(buffer, index(0), start) for buffer, start in zip(sums, starts, strict=True)
+            set_items(buffer, index(0), start)
+            for row, own in zip(sums, starts, strict=True)
+            for buffer, start in zip(row, own, strict=True)
         ]
-        return allocate(sums, seq(*begin, serial(self.hidden, one, "k"), epilogue(current)))
+        body = seq(*begin, serial(self.hidden, one, "k"), epilogue(current))
+        return allocate([buffer for row in sums for buffer in row], body)
 
 
-def _reader(buffer: Buffer) -> Callable[[PrimExpr], PrimExpr]:
-    """Read elements of a vector."""
-    return lambda k: load(buffer, k)
+def readers(buffer: Buffer, rows: Rows) -> list[Reader]:
+    """Read elements of the rows of a buffer that has one for each of ``rows``."""
+    return [partial(load, buffer, index(number)) for number in range(len(rows))]
 
 
-def quantized_step(
-    layer: Layer,
-    at: PrimExpr,
-    row: PrimExpr,
-    update: Callable[[PrimExpr, Sequence[PrimExpr]], Stmt],
-) -> Stmt:
-    """Round the state, add its products to the gates, and do ``update(first, gates)`` with them.
-
-    Products of a byte and of a byte less a zero point are whole numbers below 2**16, so sums of
-    256 of them, and of more unless all are large, are exact in float32: they are those of int32.
-
-    Sums of 64 neighbours, 8 of 16 ymm registers, take whole cache lines of an int8 weight. By gate,
-    16 columns of each, a line would be fetched four times: its rows are too far apart for the L1.
-    """
-    hidden = layer.hidden
-    rounded, totals = (
-        Buffer(name, (count,), DType.FLOAT32, MemoryScope.STACK)
-        for name, count in (("rounded", hidden), ("totals", 4 * hidden))
-    )
-    factor = cell("factor", DType.FLOAT32)
-
-    def columns(j: PrimExpr, width: int, count: int) -> Stmt:
-        def epilogue(sums: Sequence[PrimExpr]) -> Stmt:
-            parts: list[Stmt] = []
-            for number, total in enumerate(sums):
-                place = j + number * width
-                scale = items(layer.given[4], place, width) * _spread(get(factor), width)
-                given = items(layer.given[0], at, row, place, width)
-                parts.append(set_items(totals, place, given + total * scale))
-            return seq(*parts)
-
-        zeros = [_spread(const(0.0, DType.FLOAT32), width)] * count
-        return layer.products(_reader(rounded), range(count), j, zeros, epilogue, width)
-
-    def block(j: PrimExpr, width: int) -> Stmt:
-        return update(j, [items(totals, j + gate * hidden, width) for gate in range(4)])
-
-    body: list[Stmt] = [_round(layer, row, rounded, factor)]
-    done = 0
-    for width, count in ((16, 4), (16, 1), (8, 1), (4, 1)):
-        blocks = (4 * hidden - done) // (width * count)
-        if blocks:
-            step = partial(columns, width=width, count=count)
-            body.append(_blocks(done, blocks, width * count, lambda j, _, step=step: step(j)))
-        done += blocks * width * count
-    return allocate([rounded, totals, factor], seq(*body, layer.over(block)))
-
-
-def _round(layer: Layer, row: PrimExpr, rounded: Buffer, factor: Buffer) -> Stmt:
-    """Write a row of the state to ``rounded`` and its scale to ``factor``; see :func:`_rounded`."""
-    low, high = (cell(name, DType.FLOAT32) for name in ("low", "high"))
-    zero = const(0.0, DType.FLOAT32)
-
-    def widen(k: PrimExpr) -> Stmt:
-        def both(value: PrimExpr) -> Stmt:
-            return seq(put(low, minimum(get(low), value)), put(high, maximum(get(high), value)))
-
-        return let(load(layer.final, row, k), both, "state")
-
-    def with_scale(scale: PrimExpr) -> Stmt:
-        start = intrinsic(Intrinsic.ROUND, minimum(maximum(zero - get(low) / scale, 0.0), 255.0))
-
-        def with_zero(point: PrimExpr) -> Stmt:
-            def block(j: PrimExpr, width: int) -> Stmt:
-                offset = _spread(point, width)
-                ratio = items(layer.final, row, j, width) / _spread(scale, width)
-                level = intrinsic(Intrinsic.ROUND, ratio) + offset
-                return set_items(rounded, j, minimum(maximum(level, 0.0), 255.0) - offset)
-
-            return seq(put(factor, scale), layer.over(block))
-
-        return let(start, with_zero, "zero")
-
-    span = get(high) - get(low)
-    scale = select(equal(span, 0.0), const(1.0, DType.FLOAT32), span / 255.0)
-    found = serial(layer.hidden, widen, "k")
-    body = seq(put(low, zero), put(high, zero), found, let(scale, with_scale, "scale"))
-    return allocate([low, high], body)
-
-
-def gru_before(layer: Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
+def gru_before(layer: Layer, at: PrimExpr, rows: Rows) -> Stmt:
     """A step whose reset gate multiplies the product with the state."""
     bias, hidden = layer.given[3], layer.hidden
 
     def block(j: PrimExpr, width: int) -> Stmt:
         own = [items(bias, j + gate * hidden, width) for gate in range(3)]
-        starts = [layer.gate(at, row, gate, j, width) + own[gate] for gate in range(2)]
+        starts = [
+            [*(layer.gate(at, row, gate, j, width) + own[gate] for gate in range(2)), own[2]]
+            for row in rows
+        ]
 
-        def epilogue(sums: Sequence[PrimExpr]) -> Stmt:
+        def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
             inner = layer.gate(at, row, 2, j, width) + sigmoid_of(sums[1]) * sums[2]
             old = items(layer.final, row, j, width)
 
@@ -212,42 +152,50 @@ def gru_before(layer: Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
 
             return let(tanh_of(inner), put, "new")
 
-        return layer.products(layer.last(row), range(3), j, [*starts, own[2]], epilogue)
+        return layer.products(layer.last(rows), range(3), j, starts, each(rows, one))
 
     return layer.over(block)
 
 
-def gru_after(layer: Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
+def gru_after(layer: Layer, at: PrimExpr, rows: Rows) -> Stmt:
     """A step whose reset gate multiplies the state."""
     bias, hidden = layer.given[3], layer.hidden
     update, reset = (
-        Buffer(name, (hidden,), DType.FLOAT32, MemoryScope.STACK) for name in ("update", "reset")
+        Buffer(name, (len(rows), hidden), DType.FLOAT32, MemoryScope.STACK)
+        for name in ("update", "reset")
     )
+    place = dict(zip(rows, map(index, range(len(rows))), strict=True))
 
-    def start(gate: int, j: PrimExpr, width: int) -> PrimExpr:
+    def start(row: PrimExpr, gate: int, j: PrimExpr, width: int) -> PrimExpr:
         return layer.gate(at, row, gate, j, width) + items(bias, j + gate * hidden, width)
 
     def gates(j: PrimExpr, width: int) -> Stmt:
-        def epilogue(sums: Sequence[PrimExpr]) -> Stmt:
+        def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
             old = items(layer.final, row, j, width)
-            kept = set_items(reset, j, sigmoid_of(sums[1]) * old)
-            return seq(set_items(update, j, sigmoid_of(sums[0])), kept)
+            kept = set_items(reset, place[row], j, sigmoid_of(sums[1]) * old)
+            return seq(set_items(update, place[row], j, sigmoid_of(sums[0])), kept)
 
-        starts = [start(gate, j, width) for gate in range(2)]
-        return layer.products(layer.last(row), range(2), j, starts, epilogue)
+        starts = [[start(row, gate, j, width) for gate in range(2)] for row in rows]
+        return layer.products(layer.last(rows), range(2), j, starts, each(rows, one))
 
     def new(j: PrimExpr, width: int) -> Stmt:
-        def epilogue(sums: Sequence[PrimExpr]) -> Stmt:
-            old, part = items(layer.final, row, j, width), items(update, j, width)
+        def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
+            old, part = items(layer.final, row, j, width), items(update, place[row], j, width)
 
             def put(value: PrimExpr) -> Stmt:
                 return layer.put(at, row, j, value + part * (old - value))
 
             return let(tanh_of(sums[0]), put, "new")
 
-        return layer.products(_reader(reset), (2,), j, [start(2, j, width)], epilogue)
+        starts = [[start(row, 2, j, width)] for row in rows]
+        return layer.products(readers(reset, rows), (2,), j, starts, each(rows, one))
 
     return allocate((update, reset), seq(layer.over(gates), layer.over(new)))
+
+
+def each(rows: Rows, one: Callable[[PrimExpr, Sequence[PrimExpr]], Stmt]) -> Callable[[Sums], Stmt]:
+    """Do ``one(row, sums)`` for each row."""
+    return lambda sums: seq(*(one(row, own) for row, own in zip(rows, sums, strict=True)))
 
 
 def layer_loops(
@@ -256,7 +204,8 @@ def layer_loops(
     types: tuple[TensorType, ...],
     kept: tuple[Buffer, ...],
     start: Callable[[Layer, PrimExpr], Stmt] | None,
-    step: Callable[[Layer, PrimExpr, PrimExpr], Stmt],
+    step: Callable[[Layer, PrimExpr, Rows], Stmt],
+    tile: RowTile,
 ) -> PrimFunc:
     """Return the loops over rows and steps; ``kept`` are the results behind the last state."""
     given = tuple(buffer_of(f"in{number}", type_) for number, type_ in enumerate(types))
@@ -264,29 +213,58 @@ def layer_loops(
     steps, batch, _ = given[0].shape
     states = Buffer("states", (steps, batch, weight.shape[0]), DType.FLOAT32)
     final = buffer_of("final", types[1])
-    layer = Layer(given, weight, states, final)
+    layer = Layer(given, weight, states, final, tile.width if tile.rows > 1 else _WIDTHS[0])
 
-    def along(row: PrimExpr) -> Stmt:
+    def along(rows: Rows, layer: Layer) -> Stmt:
         def one(number: PrimExpr) -> Stmt:
             def at_step(at: PrimExpr) -> Stmt:
                 def keep(j: PrimExpr, width: int) -> Stmt:
-                    return set_items(final, row, j, items(states, at, row, j, width))
+                    copies = (
+                        set_items(final, row, j, items(states, at, row, j, width)) for row in rows
+                    )
+                    return seq(*copies)
 
-                return seq(step(layer, at, row), layer.over(keep))
+                return seq(step(layer, at, rows), layer.over(keep))
 
             return let(index(steps) - 1 - number if reverse else number, at_step, "at")
 
-        first = layer.over(
-            lambda j, width: set_items(final, row, j, items(given[1], row, j, width))
-        )
-        more = [] if start is None else [start(layer, row)]
-        return seq(first, *more, serial(index(steps), one, "step"))
+        def first(row: PrimExpr) -> Stmt:
+            return layer.over(
+                lambda j, width: set_items(final, row, j, items(given[1], row, j, width))
+            )
 
-    whole = along(index(0)) if batch == 1 else parallel(batch, along)
+        more = [] if start is None else [start(layer, row) for row in rows]
+        return seq(*(first(row) for row in rows), *more, serial(index(steps), one, "step"))
+
+    if batch == 1:
+        whole = along([index(0)], replace(layer, width=_WIDTHS[0]))
+    else:
+        whole = _over_rows(batch, tile.rows, layer, along)
     return PrimFunc(name, (*given, states, final, *kept), 2 + len(kept), whole)
 
 
-def _blocks(first: int, count: int, width: int, block: Callable[[PrimExpr, int], Stmt]) -> Stmt:
+def _over_rows(batch: int, most: int, layer: Layer, along: Callable[[Rows, Layer], Stmt]) -> Stmt:
+    """Do ``along(rows, layer)`` for groups of ``most`` rows, and for one of those that are left."""
+    parts: list[Stmt] = []
+    left, done = batch, index(0)
+    for size in range(most, 0, -1):
+        own = replace(layer, width=_WIDTHS[0]) if size == 1 else layer
+
+        def group(
+            number: PrimExpr, size: int = size, done: PrimExpr = done, own: Layer = own
+        ) -> Stmt:
+            first = done + number * size
+            names = [TirVar(f"row{n}", first.dtype) for n in range(size)]
+            return lets(names, [first + n for n in range(size)], along(names, own))
+
+        parts.append(parallel(left // size, group))
+        done = done + index(left // size) * size
+        left = left % size
+    return seq(*parts)
+
+
+def blocks(first: int, count: int, width: int, block: Callable[[PrimExpr, int], Stmt]) -> Stmt:
+    """Do ``block(column, width)`` for ``count`` pieces of columns from ``first`` on."""
     if count == 1:
         return block(index(first), width)
     return serial(count, lambda number: block(number * width + first, width), "block")
@@ -315,7 +293,8 @@ def _place(at: Sequence[PrimExpr | int], width: int) -> tuple[PrimExpr, ...]:
     return (*where[:-1], where[-1] if width == 1 else Ramp(where[-1], 1, width))
 
 
-def _spread(value: PrimExpr, width: int) -> PrimExpr:
+def spread(value: PrimExpr, width: int) -> PrimExpr:
+    """A vector whose elements are all one scalar; the scalar itself where the width is 1."""
     return value if width == 1 else Broadcast(value, width, value.dtype)
 
 

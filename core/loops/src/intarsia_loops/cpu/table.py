@@ -26,6 +26,7 @@ from .bf16x2_schedules import Bf16x2Schedules
 from .conv import Convolution, conv_loops
 from .dense import dense_loops
 from .group import GroupOperands, anchored
+from .int4 import Int4Schedules
 from .int8x4_schedules import Int8x4Schedules, Schedule
 from .loops import load
 from .matmul import Product, matmul_loops
@@ -38,6 +39,7 @@ from .open_winograd import open_winograd_loops
 from .operators import ConvAttrs, Dense
 from .panel import flat_rows
 from .pools import PoolSchedules
+from .recurrent import RecurrentSchedules
 from .tiling import CpuTiling
 from .window import Window, window_of
 from .winograd import WinogradOperands, winograd_loops
@@ -81,6 +83,8 @@ class Schedules(Struct, frozen=True):
                 "cpu.depthwise": self.depthwise,
                 "cpu.plane_depthwise": self.plane_depthwise,
                 **PoolSchedules(self.tiling_of).table(),
+                **Int4Schedules(self.tiling_of).table(),
+                **RecurrentSchedules(self.tiling_of).table(),
                 **Bf16x2Schedules(self.tiling_of).table(),
                 **Int8x4Schedules(self.tiling_of).table(),
                 "cpu.winograd": self.winograd,

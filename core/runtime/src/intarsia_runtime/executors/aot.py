@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..abi import ArgumentBlock, SafeCall, data_address
+from ..abi import ArgumentBlock, SafeCall, point_at
 from ..errors import ModelError
 from ..program import LoadedProgram
 from .planned import PlanExecutor
@@ -60,16 +60,18 @@ class AotExecutor(PlanExecutor):
         """
         if shapes != self._shapes:
             self.output_shapes(shapes)
-        self._call_at(addresses)
-
-    def _execute(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> None:
-        self._call_at([data_address(array) for array in arrays + results])
-
-    def _call_at(self, addresses: Sequence[int]) -> None:
         program = self._program
         with program.lock:
             program.check_open()
             for tensor, address in zip(self._tensors, addresses, strict=True):
                 tensor.data = address
+            if program.invoke(self._call, *self._call_arguments):
+                program.raise_failure("the model")
+
+    def _execute(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> None:
+        program = self._program
+        with program.lock:
+            program.check_open()
+            point_at(self._tensors, arrays + results)
             if program.invoke(self._call, *self._call_arguments):
                 program.raise_failure("the model")

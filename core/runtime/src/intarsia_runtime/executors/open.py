@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from ..abi import ArgumentBlock, SafeCall, array_dtype, data_address
+from ..abi import ArgumentBlock, SafeCall, array_dtype, point_at
 from ..artifact.passport import Passport
 from ..artifact.plan import CallPlan, OpenSizes, TensorSpec
 from ..artifact.signature import ValueSpec
@@ -23,7 +23,15 @@ from ..open_memory import OpenMemory
 from ..program import LoadedProgram
 from ..size import value_of
 from .graph import ProfileRow, check_repeat, profile_walk
-from .signature import Inputs, as_array, contiguous, copy_into, new_output, ordered_values
+from .signature import (
+    Inputs,
+    OutputRow,
+    as_array,
+    contiguous,
+    copy_into,
+    new_outputs,
+    ordered_values,
+)
 from .steps import PlanWalk, SeeRegion
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
@@ -48,13 +56,16 @@ class OpenExecutor(Closing):
         self._sizes: OpenSizes = plan.open
         self._names = tuple(spec.name for spec in plan.inputs)
         self._rows = tuple((spec, array_dtype(spec)) for spec in plan.inputs)
-        self._made = tuple((spec, array_dtype(spec)) for spec in plan.outputs)
+        self._output_names = tuple(spec.name for spec in plan.outputs)
+        self._output_types = tuple(array_dtype(spec) for spec in plan.outputs)
         self._call = SafeCall(program.main.function)
         self._shapes: Shapes | None = None  # of the inputs that the memory is laid out for
-        self._late = frozenset(
+        self._late = tuple(
             number for number, spec in enumerate(plan.outputs) if self._sizes.stage(*spec.shape)
         )
         self._arguments = ArgumentBlock(())
+        self._call_arguments: tuple[int | None, ...] = ()
+        self._made: list[OutputRow] = []  # the outputs that the inputs decide, for these shapes
 
     @property
     def inputs(self) -> tuple[ValueSpec, ...]:
@@ -88,10 +99,19 @@ class OpenExecutor(Closing):
         """
         arrays = self._arrays(inputs)
         with self._program.lock:
-            memory = self._lay_out(_shapes_of(arrays))
-            results = self._room(memory)
-            self._invoke(memory, arrays, results)
-        return {spec.name: array for (spec, _), array in zip(self._made, results, strict=True)}
+            # A model may take less than a microsecond: a Python call here costs a tenth of one.
+            shapes = tuple([array.shape for array in arrays])
+            memory = self._program.open
+            if shapes != self._shapes or memory is None:
+                memory = self._lay_out(shapes)
+            if self._late:
+                results = self._room()
+                self._invoke(memory, arrays, results)
+            else:
+                results = new_outputs(self._made)
+                point_at(self._arguments.tensors, arrays + results)
+                self._call_main(memory)
+        return dict(zip(self._output_names, results, strict=True))
 
     def run_into(self, inputs: Inputs, outputs: Inputs) -> None:
         """Compute the outputs into the caller's arrays, whose shapes must be those that come out.
@@ -114,7 +134,7 @@ class OpenExecutor(Closing):
         """
         with self._program.lock:
             memory = self._lay_out(shapes)
-            return tuple([tuple(memory.shape(number)) for number in range(len(self._made))])
+            return tuple([memory.shape(number) for number in range(len(self._output_names))])
 
     def run_at(self, shapes: Shapes, addresses: Sequence[int]) -> None:
         """Compute outputs from inputs in memory of the caller, who answers for all of it.
@@ -127,7 +147,10 @@ class OpenExecutor(Closing):
             ModelError: The model takes no inputs of these shapes.
         """
         with self._program.lock:
-            self._call_at(self._lay_out(shapes), addresses)
+            memory = self._lay_out(shapes)
+            for tensor, address in zip(self._arguments.tensors, addresses, strict=True):
+                tensor.data = address
+            self._call_main(memory)
 
     def profile(self, inputs: Inputs, repeat: int = 1) -> tuple[ProfileRow, ...]:
         """Time each step for the sizes of these inputs.
@@ -162,20 +185,20 @@ class OpenExecutor(Closing):
         with self._program.lock:
             walk, results = self._walk(arrays)
             walk.run(arrays, results, see)
-        return {spec.name: array for (spec, _), array in zip(self._made, results, strict=True)}
+        return dict(zip(self._output_names, results, strict=True))
 
     def _walk(self, arrays: list[np.ndarray]) -> tuple[PlanWalk, list[np.ndarray]]:
         """Return a walk over the plan for the sizes of some inputs, and room for its outputs."""
         memory = self._lay_out(_shapes_of(arrays))
         plan = self._program.passport.plan
-        return PlanWalk(self._program, plan, memory), self._room(memory)
+        return PlanWalk(self._program, plan, memory), self._room()
 
-    def _room(self, memory: OpenMemory) -> list[np.ndarray]:
-        """Return new outputs; those whose sizes steps compute come later."""
-        return [
-            _NOTHING if number in self._late else new_output(spec.name, memory.shape(number), dtype)
-            for number, (spec, dtype) in enumerate(self._made)
-        ]
+    def _room(self) -> list[np.ndarray]:
+        """Return new outputs for the sizes laid out; those whose sizes steps compute come later."""
+        results = new_outputs(self._made)
+        for number in self._late:
+            results.insert(number, _NOTHING)
+        return results
 
     def close(self) -> None:
         """Free code, weights and workspace; harmless when repeated."""
@@ -185,11 +208,13 @@ class OpenExecutor(Closing):
         """Return contiguous arrays of the right element types in the model's order."""
         arrays: list[np.ndarray] = []
         values = ordered_values(inputs, self._names)
-        for value, (spec, dtype) in zip(values, self._rows, strict=True):
+        for value, (spec, dtype) in zip(values, self._rows):  # noqa: B905 # as many, and faster
             array = value if type(value) is np.ndarray else as_array(value, spec.name)
-            if array.dtype != dtype or array.ndim != len(spec.shape):
-                raise _mismatch(spec, array.shape, dtype=array.dtype)
-            arrays.append(contiguous(array, spec.name))
+            own = array.dtype
+            if own is not dtype and own != dtype:
+                raise _mismatch(spec, array.shape, dtype=own)
+            # ``carray`` is one look at the flags; ``contiguous`` takes read-only arrays as well.
+            arrays.append(array if array.flags.carray else contiguous(array, spec.name))
         return arrays
 
     def _lay_out(self, shapes: Shapes) -> OpenMemory:
@@ -201,7 +226,16 @@ class OpenExecutor(Closing):
             self._shapes = None  # until all of it is done
             memory = program.lay_out(self._values(shapes))
             specs = _sized(program.passport.plan, shapes, memory)
-            self._arguments = ArgumentBlock(specs, program.context)
+            self._arguments = block = ArgumentBlock(specs, program.context)
+            handle = program.main.handle or None
+            self._call_arguments = (handle, block.address, block.count, block.result_address)
+            self._made = [
+                (name, memory.shape(number), dtype)
+                for number, (name, dtype) in enumerate(
+                    zip(self._output_names, self._output_types, strict=True)
+                )
+                if number not in self._late
+            ]
             self._shapes = shapes
         return memory
 
@@ -220,21 +254,19 @@ class OpenExecutor(Closing):
     def _invoke(
         self, memory: OpenMemory, arrays: list[np.ndarray], results: list[np.ndarray]
     ) -> None:
-        """Run; ``results`` gets the outputs whose sizes the run computes."""
+        """Run a plan that computes sizes of outputs; ``results`` gets these outputs."""
         passed = [array for n, array in enumerate(results) if n not in self._late]
-        self._call_at(memory, [data_address(array) for array in arrays + passed])
+        point_at(self._arguments.tensors, arrays + passed)
+        self._call_main(memory)
         for number in self._late:
             results[number] = memory.outputs.pop(number)
 
-    def _call_at(self, memory: OpenMemory, addresses: Sequence[int]) -> None:
-        program, block = self._program, self._arguments
-        memory.begin()
-        for tensor, address in zip(block.tensors, addresses, strict=True):
-            tensor.data = address
-        handle = program.main.handle or None
-        status = program.invoke(
-            self._call, handle, block.address, block.count, block.result_address
-        )
+    def _call_main(self, memory: OpenMemory) -> None:
+        """Run with the addresses that the argument block has."""
+        program = self._program
+        if self._sizes.stages:
+            memory.begin()
+        status = program.invoke(self._call, *self._call_arguments)
         if status:
             memory.raise_failure(status)
             program.raise_failure("the model")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -15,6 +16,9 @@ from ..loading import RunValue
 
 Inputs: TypeAlias = "Mapping[str, object] | list[object] | tuple[object, ...]"
 """Arrays by name, or in the order of the model. NumPy, or anything with DLPack on the CPU."""
+
+OutputRow: TypeAlias = "tuple[str, tuple[int, ...], NumpyType]"
+"""Name, shape and element type of an output."""
 
 _ARRAYS: tuple[type[object], ...] = (np.ndarray, np.generic)
 
@@ -36,7 +40,7 @@ class CheckedSignature:
 
     def allocate(self) -> list[np.ndarray]:
         """Return new arrays, contents undefined."""
-        return [new_output(name, shape, dtype) for name, shape, dtype in self._rows]
+        return new_outputs(self._rows)
 
     def check_inputs(self, values: Inputs) -> list[np.ndarray]:
         """Return contiguous arrays in the model's order; a copy only of what is not contiguous.
@@ -52,7 +56,8 @@ class CheckedSignature:
             own = array.dtype
             if (own is not dtype and own != dtype) or array.shape != shape:
                 raise self._mismatch(array, name, shape, dtype)
-            arrays.append(contiguous(array, name))
+            # ``carray`` is one look at the flags; ``contiguous`` takes read-only arrays as well.
+            arrays.append(array if array.flags.carray else contiguous(array, name))
         if self._only:
             self._check_values(arrays)
         return arrays
@@ -100,15 +105,16 @@ class CheckedSignature:
         )
 
 
-def new_output(name: str, shape: tuple[int, ...], dtype: NumpyType) -> np.ndarray:
-    """Return a new array, contents undefined.
+def new_outputs(rows: Sequence[OutputRow]) -> list[np.ndarray]:
+    """Return new arrays, contents undefined.
 
     Raises:
-        ResourceError: There is no memory for it.
+        ResourceError: There is no memory for one.
     """
     try:
-        return np.empty(shape, dtype)
+        return [np.empty(shape, dtype) for _, shape, dtype in rows]
     except (MemoryError, ValueError):  # the latter where no address space has as many bytes
+        name, shape, dtype = max(rows, key=lambda row: prod(row[1]) * row[2].itemsize)
         raise _no_memory(f"output '{name}'", dtype, shape) from None
 
 

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of ``com.microsoft`` on weights of 2, 4 or 8 bits with a scale for each block.
 
-Weights must be stored in the model. They are dequantized when it is read: a program has floats in
-their place, four times the bytes of 8-bit weights and eight times those of 4-bit ones.
+Weights must be stored in the model. Products in float32 with 4-bit weights keep them packed; other
+weights are dequantized when the model is read: a program has floats in their place, four times the
+bytes of 8-bit weights.
 """
 
 from __future__ import annotations
 
+from math import prod
 from types import MappingProxyType
 
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.ops import binary, compare, indexing, nn
+from intarsia_ir.ops import binary, compare, indexing, int4, nn
 from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Size
 
 from ..builder import dtype_of, rank_of, sizes_of
@@ -32,6 +35,14 @@ def matmul_nbits(node: NodeContext) -> Expr:
             "the layout is that of one GPU; save the model without packing weights",
         )
     x = node.input(0)
+    packed = _int4_weight(node)
+    if packed is not None:
+        sizes, depth = sizes_of(x), node.integer("K")
+        rows = node.reshape(x, (prod(sizes[:-1]), depth))
+        result = node.call(int4.Int4Matmul, rows, *map(node.array, packed))
+        result = node.reshape(result, (*sizes[:-1], node.integer("N")))
+        bias = node.optional(5)
+        return result if bias is None else node.call(binary.Add, result, bias)
     weight = node.array(_matrix(node).astype(numpy_dtype(dtype_of(x))))
     result = node.call(nn.Matmul, x, weight, attrs=nn.Matmul.Attrs(transpose_b=True))
     bias = node.optional(5)
@@ -56,6 +67,32 @@ def _matrix(node: NodeContext) -> np.ndarray:
     groups = _groups(node, columns, block)
     factors = scales.astype(np.float32).reshape(rows, blocks)
     return (levels[:, :columns] - zeros[:, groups]) * factors[:, groups]
+
+
+def _int4_weight(node: NodeContext) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return codes, scales and shifts as ``nn.int4_matmul`` takes them; ``None`` if it does not.
+
+    It takes weights of 4 bits in float32, columns in multiples of 64, and blocks of neighbours.
+    """
+    bits, block = _format(node, "bits"), node.integer("block_size")
+    rows, columns = node.integer("N"), node.integer("K")
+    scales = node.required_value(2, "its scales")
+    shape = sizes_of(node.input(0))
+    plain = bits == 4 and node.optional(4) is None and dtype_of(node.input(0)) is DType.FLOAT32
+    if not plain or rows < 1 or rows % int4.COLUMNS or columns < 1 or columns % block:
+        return None
+    blocks, packed = columns // block, node.required_value(1, "the weight")
+    if packed.size * 2 != rows * columns or scales.size != rows * blocks or shape[-1] != columns:
+        return None
+    groups = rows // int4.COLUMNS
+    factors = scales.astype(np.float32).reshape(rows, blocks)
+    zeros = _zero_points(node, rows, blocks, bits)
+
+    def by_group(table: np.ndarray) -> np.ndarray:
+        parts = table.reshape(groups, int4.COLUMNS, -1)
+        return np.ascontiguousarray(parts.transpose(0, 2, 1))
+
+    return by_group(packed.reshape(rows, -1)), by_group(factors), by_group(factors * zeros)
 
 
 def _zero_points(node: NodeContext, rows: int, blocks: int, bits: int) -> np.ndarray:

@@ -31,6 +31,7 @@ _TABLES = (
     structure_cases.spatial_cases,
     structure_cases.sampling_cases,
     structure_cases.tree_cases,
+    structure_cases.int4_cases,
     counted_cases.found_cases,
     counted_cases.box_cases,
     counted_cases.distinct_cases,

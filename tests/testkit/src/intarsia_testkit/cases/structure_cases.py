@@ -178,6 +178,21 @@ def tree_cases() -> Iterator[Case]:
             yield Case("tree_leaves", (x, splits, nodes, trees))
 
 
+def int4_cases() -> Iterator[Case]:
+    """``nn.int4_matmul``: rows of each tile and none, one block and several."""
+    rng = np.random.default_rng(12)
+    for rows, depth, blocks, groups in (
+        (0, 32, 2, 1),
+        (1, 32, 1, 2),
+        (7, 64, 4, 1),
+        (15, 32, 2, 1),
+    ):
+        x = random_array(rng, (rows, depth), "float32")
+        codes = rng.integers(0, 256, (groups, depth // 2, 64)).astype(np.uint8)
+        scales, shifts = (random_array(rng, (groups, blocks, 64), "float32") for _ in range(2))
+        yield Case("nn.int4_matmul", (x, codes, scales, shifts))
+
+
 def spatial_cases() -> Iterator[Case]:
     """``nn.depth_to_space``, ``nn.space_to_depth``, ``nn.resize``, ``nn.resample``."""
     rng = np.random.default_rng(8)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LSTM and GRU on CPUs: as many rows of a batch go along the sequence together as registers hold.
+
+Of 32 vector registers 4 rows with 4 gates keep 16 accumulators, 4 vectors of the weight and a
+broadcast element: 21. Of 16, 2 rows keep 8 + 4 + 1 = 13. One row alone waits for the latency of its
+4 multiply-adds, and reads the whole weight for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from intarsia_ir.graph.expr import Call, tensor_type
+from intarsia_ir.ops.recurrent import Gru, Lstm
+from intarsia_ir.ops.recurrent_loops import RowTile
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import FusedGroup
+from intarsia_runtime.dtype import DType
+
+from ..targets import LoopTarget
+from .int8x4_schedules import Schedule
+from .tiling import CpuTiling
+
+_MANY_REGISTERS = 12
+"""Rows of a product's tile, two vectors wide, that only 32 vector registers hold."""
+
+
+class RecurrentSchedules(Struct, frozen=True):
+    """Schedules of recurrent layers.
+
+    Attributes:
+        tiling_of: ``tiling_of(target, dtype)``: the register tile for elements of a type.
+    """
+
+    tiling_of: Callable[[LoopTarget, DType], CpuTiling]
+
+    def table(self) -> Mapping[str, Schedule]:
+        """Return operator name to its schedule."""
+        return MappingProxyType({"nn.gru": self.layer, "nn.lstm": self.layer})
+
+    def layer(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
+        """``nn.lstm`` and ``nn.gru``; ``None`` where vectors are no power of two or alone."""
+        call = group.function.body
+        tiling = self.tiling_of(target, DType.FLOAT32)
+        if not isinstance(call, Call) or tiling.lanes not in (4, 8, 16):
+            return None
+        tile = RowTile(4 if tiling.rows >= _MANY_REGISTERS else 2, tiling.lanes)
+        types = [tensor_type(argument) for argument in call.args]
+        match call.attrs:
+            case Lstm.Attrs():
+                return Lstm.tiled(tile, call.attrs, *types)
+            case Gru.Attrs():
+                return Gru.tiled(tile, call.attrs, *types)
+            case _:
+                return None
