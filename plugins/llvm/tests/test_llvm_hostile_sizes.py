@@ -221,14 +221,16 @@ def test_an_open_size_beside_a_number_is_that_number(
             executable.run({"x": np.ones(shape, np.float32), "z": np.ones(other, np.float32)})
 
 
-def test_nothing_comes_of_nothing_and_too_many_parts_are_refused(tmp_path: Path) -> None:
+def test_nothing_comes_of_nothing_and_too_large_sizes_are_refused(tmp_path: Path) -> None:
     made = model([node("Exp", "x")], {"x": ["N", "S"]})
     intarsia.build(made, "llvm").save(tmp_path / "m.intarsia")
     with load(tmp_path / "m.intarsia", threads=1) as executable:
         assert executable.run({"x": floats(3, 0)})["y"].shape == (3, 0)
-        assert executable.run({"x": floats(1 << 40, 0)})["y"].shape == (1 << 40, 0)
+        assert executable.run({"x": floats(1 << 36, 0)})["y"].shape == (1 << 36, 0)
+        with pytest.raises(ResourceError, match="the largest size of a dimension"):
+            executable.run({"x": floats(1 << 40, 0)})
         endless = np.lib.stride_tricks.as_strided(floats(1), (1 << 29, 1 << 29), (0, 0))
-        with pytest.raises(ResourceError, match=r"in more than 4194304 parts|no memory for"):
+        with pytest.raises(ResourceError, match=r"no memory for|too large"):
             executable.run({"x": endless})
 
 
