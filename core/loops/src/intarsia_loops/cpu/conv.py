@@ -39,6 +39,7 @@ from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, const, index, maximum, minimum
 from intarsia_ir.tir.stmt import Allocate, Stmt
 
+from ..typical import typical
 from .dense import dense_loops, is_data_stationary
 from .loops import (
     EpilogueStore,
@@ -71,7 +72,7 @@ class Convolution(Struct, frozen=True):
     """Operands of one convolution.
 
     Attributes:
-        data: ``[N, H, W, C]``.
+        data: ``[N, H, W, C]``; ``N`` may be open where a window has several taps.
         weight: Packed ``[groups * blocks, KH * KW * C / groups, width]``.
         outputs: Channels of the result.
         groups: Groups of channels.
@@ -122,9 +123,10 @@ def conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) ->
     """Return the loops; ``epilogue`` gets indices ``(n, row, column, channel)``."""
     if conv.window.is_point and conv.groups == 1:
         return _as_matrix(tiling, conv, epilogue)
-    batch = conv.data.shape[0]
-    written = batch * conv.outputs * prod(conv.window.output)
-    data_stationary = is_data_stationary(prod(conv.data.shape), written, conv.weight)
+    batch, *image_shape = conv.data.shape
+    written = typical(batch) * conv.outputs * prod(conv.window.output)
+    read = typical(batch) * prod(image_shape)
+    data_stationary = is_data_stationary(read, written, conv.weight)
     columns = conv.window.output[1]
     conv, row_segments = _segmented(tiling, conv)
     plan = _plan(tiling, conv, row_segments)
@@ -150,7 +152,8 @@ def conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) ->
             work_item = _ConvWorkItem(image, strip * plan.height, group, block, chunk.size, column)
             return _strip(tiling, conv, plan, work_item, epilogue)
 
-        stmts.append(parallel(chunk.count * conv.groups * batch * plan.strips * row_segments, item))
+        items = chunk.count * conv.groups * batch * plan.strips * row_segments
+        stmts.append(parallel(items, item))
     return seq(*stmts)
 
 
@@ -226,7 +229,7 @@ def _plan(tiling: CpuTiling, conv: Convolution, row_segments: int) -> _Plan:
     blocks = -(-conv.columns // width)
     tile_height, tile_width = _tile_of(tiling, window, width)
     padded = window.span(1, columns)
-    items = conv.groups * conv.data.shape[0] * row_segments
+    items = conv.groups * typical(conv.data.shape[0]) * row_segments
     most = _most_bytes(tiling, conv)
 
     def fits(height: int) -> bool:

@@ -42,8 +42,9 @@ from intarsia_ir.tir.expr import (
     select,
 )
 from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
+from intarsia_runtime.size import Dim
 
-from .conv import Convolution
+from .conv import Convolution, conv_loops
 from .loops import EpilogueStore, copy_rows, let_all, load, parallel, seq, serial, store, vectorized
 from .micro_kernel import register_tile
 from .open_dense import RowTiles, open_dense_loops
@@ -65,9 +66,15 @@ _LEAST_PIECE = 16
 
 
 def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) -> Stmt:
-    """Return the loops; ``epilogue`` gets indices ``(n, row, column, channel)``."""
+    """Return the loops; ``epilogue`` gets indices ``(n, row, column, channel)``.
+
+    Where only the batch is open, windows have the loops of fixed sizes for each image.
+    """
     assert isinstance(conv.weight, Buffer)  # of float32
-    if conv.window.is_point and conv.groups == 1:
+    point = conv.window.is_point and conv.groups == 1
+    if not point and not any(isinstance(size, Dim) for size in conv.data.shape[1:3]):
+        return conv_loops(tiling, conv, epilogue)
+    if point:
         outer = list(conv.data.shape[:-1])
         rows = flat_rows(conv.data)
         return open_dense_loops(tiling, rows, conv.weight, conv.outputs, epilogue, outer)
