@@ -222,6 +222,29 @@ def test_requantize():
     )
 
 
+@pytest.mark.parametrize("places", [(9, 11), (7, 7), (8, 8), (1, 63)])
+@pytest.mark.parametrize("channels", [3, 64, 128])
+@pytest.mark.parametrize("y_zero", [0, 54])
+@pytest.mark.parametrize("to", [DType.UINT8, DType.INT8, DType.FLOAT32])
+def test_images_that_become_row_major_keep_their_zero_points(to, y_zero, channels, places):
+    image = conv(given_bytes(2, channels, *places), weights(8, channels, 1, 1), **POINT)
+    wide = conv(image, weights(channels, 8, 3, 3), x_zero=9, y_zero=y_zero, **PLAIN)
+    if to is DType.FLOAT32:
+        body = apply("qnn.dequantize", wide, number(1.0), zero(y_zero))
+    else:
+        parts = (
+            number(0.02),
+            zero(y_zero),
+            number(0.03),
+            zero(-20 if to is DType.INT8 else 54, to),
+        )
+        body = apply("qnn.requantize", wide, *parts)
+    made = make(body)
+    arrays = [_random(spec) for spec in made.request.inputs]
+    (found,), (wanted,) = made.outputs(arrays), expected(made.function, arrays)
+    assert np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max() <= 1
+
+
 def test_difference():
     x, y = given_bytes(8, 9, 10), given_bytes(8, 9, 10, dtype=DType.INT8, name="y")
     operands = [x, number(0.05), zero(9), y, number(0.03), zero(-4, DType.INT8)]
