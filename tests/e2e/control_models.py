@@ -122,6 +122,22 @@ MODELS: Mapping[str, ControlModel] = {
         tuple({"x": (3,), "n": np.array(n)} for n in (1, 5, 300)),
         {"one": np.float32([1, 2, 3]), "limit": np.float32(100)},
     ),
+    "the last of rows put together": ControlModel(
+        """g (float[3] x, int64 n) => (float[3] last) {
+             h, all = Loop (n, , x, none) <body = b
+                 (int64 i, bool go, float[3] s, float[r,3] t)
+                   => (bool o, float[3] u, float[z,3] v) {
+               o = Identity (go) u = Add (s, x) row = Unsqueeze (u, front)
+               v = Concat <axis = 0> (t, row)
+             }>
+             last = Gather <axis = 0> (all, end) }""",
+        tuple({"x": (3,), "n": np.array(n)} for n in (1, 2, 40)),
+        {
+            "none": np.zeros((0, 3), np.float32),
+            "front": np.array([0]),
+            "end": np.array(-1),
+        },
+    ),
     "greedy decoding": ControlModel(
         """g (int64[1,p] start, int64 n) => (int64[1,q] tokens) {
              tokens = Loop (n, , start) <body = b

@@ -130,6 +130,14 @@ def test_a_size_that_no_branch_fits_is_refused() -> None:
         executable.run({"x": np.zeros((3, 4, 2), np.float32)})
 
 
+def test_what_a_loop_must_have_put_together_is_checked_behind_it() -> None:
+    model = MODELS["the last of rows put together"]
+    artifact = intarsia.build(model.proto().SerializeToString(), "llvm")
+    refused = pytest.raises(ModelError, match="must have elements")
+    with artifact.load(threads=1) as executable, refused:
+        executable.run({"x": np.zeros(3, np.float32), "n": np.array(0)})
+
+
 SILERO = find_spec("silero_vad")
 VARIANTS = ("silero_vad", "silero_vad_16k_op15", "silero_vad_half", "silero_vad_op18_ifless")
 

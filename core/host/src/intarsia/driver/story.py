@@ -33,7 +33,7 @@ from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_ir.tir.module import CodegenContext, Lowered
 from intarsia_runtime.artifact.plan import GuardStep, SizeGuard
-from intarsia_runtime.artifact.plan_walk import all_steps
+from intarsia_runtime.artifact.plan_walk import add_guards, all_steps
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import UnsupportedError
 
@@ -240,8 +240,7 @@ def with_guards(lowered: Lowered, required: RequiredSizes | None = None) -> Lowe
             text = f"nothing says what the size {min(unknown)} is"
             raise UnsupportedError(f"{guard.why}: {text}")
         guards.append(SizeGuard(guard.left, guard.right, guard.why))
-    opened = structs.replace(plan.open, guards=tuple(guards))
-    module = dataclasses.replace(lowered.module, plan=structs.replace(plan, open=opened))
+    module = dataclasses.replace(lowered.module, plan=add_guards(plan, guards))
     return structs.replace(lowered, module=module)
 
 

@@ -11,11 +11,13 @@ from ..size import Size
 from .plan import (
     Argument,
     Block,
+    CallPlan,
     CopyStep,
     GuardStep,
     IfStep,
     LoopStep,
     RunSize,
+    SizeGuard,
     SizesStep,
     Step,
 )
@@ -96,3 +98,42 @@ def map_step(
             return replace(step, sizes=tuple(read))
         case _:
             return replace(step, args=tuple([argument(one) for one in step.args]))
+
+
+def add_guards(plan: CallPlan, guards: Iterable[SizeGuard]) -> CallPlan:
+    """Return a plan of open sizes that checks guards as soon as their sizes are known.
+
+    Sizes that a loop changes are known when it has ended: a step behind it checks these guards.
+    """
+    assert plan.open is not None  # only such a plan has guards
+    changing = {
+        step.stage
+        for step in all_steps(plan.steps)
+        if isinstance(step, SizesStep) and not step.is_final
+    }
+    early: list[SizeGuard] = []
+    late: dict[int, list[Step]] = {}
+    for guard in guards:
+        stage = plan.open.stage(guard.left, guard.right)
+        if stage in changing:
+            late.setdefault(stage, []).append(GuardStep(guard))
+        else:
+            early.append(guard)
+
+    def placed(steps: Iterable[Step]) -> tuple[Step, ...]:
+        found: list[Step] = []
+        for step in steps:
+            match step:
+                case IfStep(then=then, orelse=orelse):
+                    blocks = Block(placed(then.steps)), Block(placed(orelse.steps))
+                    found.append(replace(step, then=blocks[0], orelse=blocks[1]))
+                case LoopStep(body=body):
+                    found.append(replace(step, body=Block(placed(body.steps))))
+                case SizesStep(stage=stage, is_final=True):
+                    found += [step, *late.get(stage, ())]
+                case _:
+                    found.append(step)
+        return tuple(found)
+
+    steps = placed(plan.steps) if late else plan.steps
+    return replace(plan, steps=steps, open=replace(plan.open, guards=tuple(early)))
