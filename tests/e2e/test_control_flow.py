@@ -164,13 +164,10 @@ def test_a_voice_detector_is_one_program(name: str) -> None:
             same([*executable.run(given).values()], peer.run(None, given))
 
 
-IN_C = [name for name, model in MODELS.items() if "[k" not in model.text and "a loop" in name]
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
 
 
-@pytest.mark.parametrize(
-    "name", [*IN_C, "a scan from the end", "values that swap in each iteration"]
-)
+@pytest.mark.parametrize("name", MODELS)
 def test_sources_branch_and_loop(name: str) -> None:
     model = MODELS[name]
     artifact = intarsia.build(model.proto().SerializeToString(), "c")

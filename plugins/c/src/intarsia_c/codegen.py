@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from intarsia.plugin.backend import Target, UnsupportedError
+from intarsia.plugin.backend import Target
 from intarsia_ir.tir.module import TensorModule
 from intarsia_loops.codegen.c_interface import Interface
-from intarsia_runtime.artifact.plan import CallPlan
 from intarsia_runtime.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, CompiledUnit
 
 from .entry import print_entry
@@ -21,10 +20,9 @@ def tir_codegen(module: TensorModule, target: Target[COptions]) -> CompiledUnit:
 
     Raises:
         ToolchainError: The C compiler is missing or fails.
-        UnsupportedError: A kernel uses an operation that C has not, or steps compute sizes.
+        UnsupportedError: A kernel uses an operation that C has not.
     """
     options = target.options
-    _check_sizes(module.plan)
     if module.context.freestanding:
         return package(module, options)
     files = {name: text.encode() for name, text in c_sources(module, options).items()}
@@ -39,20 +37,6 @@ def tir_codegen(module: TensorModule, target: Target[COptions]) -> CompiledUnit:
         cpu_features=needed_features(options),
         versions={"cc": compiler_version(options.cc)},
     )
-
-
-def _check_sizes(plan: CallPlan) -> None:
-    """Refuse a plan some of whose sizes steps compute.
-
-    Raises:
-        UnsupportedError: It has such sizes.
-    """
-    stages = () if plan.open is None else plan.open.stages
-    if stages:
-        raise UnsupportedError(
-            f"C code takes sizes of inputs, not one that the model computes: {stages[0][0]}",
-            hint="take backend 'llvm', or give every input a shape",
-        )
 
 
 def c_sources(module: TensorModule, options: COptions) -> dict[str, str]:

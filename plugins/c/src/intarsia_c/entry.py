@@ -18,12 +18,17 @@ from intarsia_runtime.artifact.plan import (
     Argument,
     ArgumentSource,
     CallPlan,
+    LoopStep,
     RegionStep,
     TensorSpec,
     calls_open_regions,
     frame_entry,
+    has_loops,
+    passed_outputs,
     plan_stamp,
+    poll_entry,
 )
+from intarsia_runtime.artifact.plan_walk import all_steps, may_take_long
 
 from .entry_text import (
     ANY_SIZE,
@@ -32,6 +37,7 @@ from .entry_text import (
     EXPECTED,
     FAIL,
     INCLUDE,
+    MORE_SLOTS,
     OPEN_STEPS,
     SLOT,
     STEPS,
@@ -39,6 +45,7 @@ from .entry_text import (
 )
 from .open_sizes import FRAME, CFrame, any_size
 from .spelling import C99
+from .stages import StageMemory
 
 SIGNATURE = (
     "(void *handle, const struct intarsia_value *args, int32_t n, struct intarsia_value *result)"
@@ -64,7 +71,8 @@ def print_entry(module: TensorModule, interface: Interface, functions: Functions
     describe = (DESCRIBE,) if module.plan.regions and not interface.whole else ()
     checks = CHECKS if opened is None else CHECKS.replace(*ANY_SIZE)
     steps = (STEPS, OPEN_STEPS) if calls_open_regions(module.plan) else (STEPS,)
-    head = "".join([INCLUDE, TYPES, SLOT, EXPECTED, FAIL, checks])
+    slot = SLOT.replace(*MORE_SLOTS) if _has_callbacks(module.plan) else SLOT
+    head = "".join([INCLUDE, TYPES, slot, EXPECTED, FAIL, checks])
     declared = f"const uint64_t {PLAN_STAMP}"
     stamp = f"extern {declared};\n{declared} = UINT64_C({plan_stamp(module.plan)});"
     return "\n".join([head, *describe, *statics.lines, stamp, "", *parts, *steps])
@@ -106,9 +114,9 @@ class ConstantTables(Struct):
 
 
 def called_with(plan: CallPlan) -> list[tuple[str, TensorSpec]]:
-    """Return the model's inputs and outputs with what messages call them."""
+    """Return what a caller passes, inputs before outputs, with what messages call it."""
     called = [(f"input '{spec.name}'", spec) for spec in plan.inputs]
-    return [*called, *((f"output '{spec.name}'", spec) for spec in plan.outputs)]
+    return [*called, *((f"output '{spec.name}'", spec) for spec in passed_outputs(plan))]
 
 
 def fill_structs(face: Interface) -> list[str]:
@@ -241,10 +249,29 @@ def _open_shape(name: str, shape: tuple[int, ...], frame: CFrame) -> list[str]:
     return lines
 
 
+def _has_callbacks(plan: CallPlan) -> bool:
+    """Whether code calls the runtime: it loops, or its steps compute sizes."""
+    return has_loops(plan) or (plan.open is not None and bool(plan.open.stages))
+
+
 class _CMain(Struct):
     interface: Interface
     statics: ConstantTables
     frame: CFrame | None = None
+
+    @property
+    def _runs_model(self) -> bool:
+        """Whether the model's own function does it all: it has no loop that a user may end."""
+        loops = [s for s in all_steps(self.interface.plan.steps) if isinstance(s, LoopStep)]
+        return self.interface.whole and not any(map(may_take_long, loops))
+
+    @property
+    def _stages(self) -> StageMemory | None:
+        """What writes about sizes that steps compute; ``None`` if there are none."""
+        plan = self.interface.plan
+        if plan.open is None or self.frame is None or not plan.open.stages:
+            return None
+        return StageMemory(plan, plan.open, self.frame)
 
     def text(self) -> str:
         plan = self.interface.plan
@@ -252,15 +279,16 @@ class _CMain(Struct):
         check = check_arguments(len(called), 1, self.statics.expected(called))
         read = ["    context = args[0].value.pointer;", "    (void)context;"]
         declared: list[str] = []
-        body = self._whole() if self.interface.whole else (declared, self._steps())
+        body = self._whole() if self._runs_model else (declared, self._steps())
+        const = "" if self._stages is not None else "const "
         lines = [
             *function_head("__tvm_ffi_main", len(called)),
-            "    const union slot *context;",
+            f"    {const}union slot *context;",
             *body[0],
             *check,
             *read,
             *body[1],
-            "    return 0;" if not self.interface.whole else "",
+            "    return 0;" if not self._runs_model else "",
             "}",
             "",
         ]
@@ -290,21 +318,33 @@ class _CMain(Struct):
             case ArgumentSource.INPUT:
                 return pointer_to(C99.memory[arg.dtype], arg.index)
             case ArgumentSource.OUTPUT:
-                return pointer_to(
-                    C99.memory[arg.dtype], len(self.interface.plan.inputs) + arg.index
-                )
+                return self._output(arg)
             case ArgumentSource.CONSTANT:
                 return f"context[{1 + arg.index}].data"
             case ArgumentSource.WORKSPACE:
                 offset = arg.index if self.frame is None else self.frame.offset(arg.index)
-                return f"context[0].memory + {offset}"
+                stages = self._stages
+                memory = "context[0].memory" if stages is None else stages.workspace(arg.index)
+                return f"{memory} + {offset}"
+
+    def _output(self, arg: Argument) -> str:
+        plan, kind = self.interface.plan, C99.memory[arg.dtype]
+        place = None if self._stages is None else self._stages.output(arg.index)
+        if place is not None:
+            return f"({kind} *){place}"
+        return pointer_to(kind, len(plan.inputs) + len(passed_outputs(plan, arg.index)))
 
     def _steps(self) -> list[str]:
-        steps = self.interface.steps(self._address, self._region, self.frame)
+        plan, stages = self.interface.plan, self._stages
+        poll = f"context[{poll_entry(plan)}].poll()" if has_loops(plan) else None
+        read = None if stages is None else stages.statements
+        steps = self.interface.steps(self._address, self._region, self.frame, read, poll)
         if self.frame is None:
             return steps
-        number = frame_entry(self.interface.plan)
+        number = frame_entry(plan)
         declared = f"    const int64_t *const {FRAME} = context[{number}].data;"
+        if stages is not None:
+            declared = f"    int64_t *const {FRAME} = context[{number}].handle;"
         return [declared, f"    (void){FRAME};", *steps]
 
     def _region(self, step: RegionStep, address_of: AddressOf) -> list[str]:

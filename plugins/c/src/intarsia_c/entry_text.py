@@ -64,6 +64,17 @@ union slot {
 """
 """The context of ``main``."""
 
+MORE_SLOTS = (
+    "    void *handle;\n",
+    """\
+    void *handle;
+    uintptr_t bytes;
+    int32_t (*poll)(void);
+    void *(*grow)(void *state, int32_t number, int64_t bytes);
+""",
+)
+"""What :data:`SLOT` has, and has instead in plans that loop or compute sizes."""
+
 EXPECTED = """\
 /* What an argument must be, and what is said of one that is not. */
 struct expected {

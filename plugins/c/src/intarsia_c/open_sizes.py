@@ -36,8 +36,9 @@ class CFrame:
     def __init__(self, functions: Functions, sizes: OpenSizes) -> None:
         self._values = ExpressionWriter(functions, Names(RESERVED | {FRAME, "end", "context"}))
         self._sizes = sizes
-        for number, source in enumerate(sizes.variables):
-            variable = size_variable(source.name)
+        self._slots = len(sizes.names) + 1 + len(sizes.stages)
+        for number, name in enumerate(sizes.names):
+            variable = size_variable(name)
             self._values.variables[variable] = f"{FRAME}[{number}]"
             self._values.counters.add(variable)
             self._values.natural.add(variable)
@@ -48,7 +49,16 @@ class CFrame:
 
     def offset(self, slot: int) -> str:
         """Return where a slot of the workspace begins."""
-        return f"{FRAME}[{len(self._sizes.variables) + 1 + slot}]"
+        return f"{FRAME}[{self._slots + slot}]"
+
+    def bytes(self, stage: int) -> str:
+        """Return how many bytes the workspace of a stage has."""
+        return f"{FRAME}[{len(self._sizes.names) + stage}]"
+
+    @property
+    def shapes(self) -> int:
+        """Number of the entry where the sizes of the outputs begin."""
+        return self._slots + len(self._sizes.slots)
 
     def value(self, size: Size) -> str:
         """Return the number that a size is, as an operand."""
@@ -62,29 +72,38 @@ class CFrame:
         return lines
 
 
+def stage_head(stage: int) -> list[str]:
+    """Return how the function begins that computes the sizes of a stage."""
+    head = f"int32_t intarsia_plan_sizes{f'_{stage}' if stage else ''}(int64_t *{FRAME})"
+    return [f"{head};", head, "{"]
+
+
 def print_plan_sizes(plan: CallPlan, functions: Functions) -> str:
     """Return ``intarsia_plan_sizes(frame)`` of a plan of open sizes."""
     sizes = plan.open
     assert sizes is not None  # the caller asks
     frame = CFrame(functions, sizes)
-    head = f"int32_t intarsia_plan_sizes(int64_t *{FRAME})"
-    lines = [f"{head};", head, "{", "    int64_t end = 0;"]
+    lines = [*stage_head(0), "    int64_t end = 0;"]
     for number, guard in enumerate(sizes.guards, start=1):
+        if sizes.stage(guard.left, guard.right):
+            continue
         left, right = frame.value(guard.left), frame.value(guard.right)
         lines += [*frame.take_statements(), f"    if ({left} != {right}) {{"]
         lines += [f"        return {number};", "    }"]
-    first = len(sizes.variables)
-    for number, size in enumerate(sizes.slots, start=first + 1):
+    for number, size in enumerate(sizes.slots):
+        if sizes.stage(size):
+            continue
         text = frame.value(size)
-        lines += [*frame.take_statements(), f"    {FRAME}[{number}] = end;"]
+        lines += [*frame.take_statements(), f"    {frame.offset(number)} = end;"]
         lines.append(
             f"    end += ((int64_t)({text}) + {ALIGNMENT - 1}) & ~(int64_t){ALIGNMENT - 1};"
         )
-    lines.append(f"    {FRAME}[{first}] = end;")
-    number = first + 1 + len(sizes.slots)
+    lines.append(f"    {frame.bytes(0)} = end;")
+    number = frame.shapes
     for spec in plan.outputs:
-        for size in spec.shape:
+        for size in () if sizes.stage(*spec.shape) else spec.shape:
             text = bare(frame.value(size))
             lines += [*frame.take_statements(), f"    {FRAME}[{number}] = {text};"]
             number += 1
+        number += len(spec.shape) if sizes.stage(*spec.shape) else 0
     return "\n".join([*lines, "    return 0;", "}", ""])

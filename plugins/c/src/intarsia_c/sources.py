@@ -15,11 +15,13 @@ from intarsia_loops.codegen.c_functions import Functions
 from intarsia_loops.codegen.c_interface import Interface
 from intarsia_loops.codegen.c_source import expand_intrinsics, print_kernel
 from intarsia_loops.codegen.statements import RegionCall
+from intarsia_runtime.artifact.plan import CallPlan
 
 from .intrinsics import RULES
 from .open_sizes import print_plan_sizes
 from .procedures import called, print_procedures
 from .spelling import C99
+from .stages import CHECKED_SIZES, print_stage_sizes
 
 
 def _flat(function: PrimFunc) -> PrimFunc:
@@ -59,9 +61,17 @@ def print_sources(
         print_kernel(expand_intrinsics(_flat(function), rules), functions)
         for function in module.functions
     ]
-    opened = module.plan.open is not None
-    sizes = (print_plan_sizes(module.plan, functions),) if opened else ()
+    sizes = _plan_sizes(module.plan, functions)
     text = (*kernels, *sizes, face.run(region))
     parts = (*print_procedures(procedures), *functions.texts.values(), *text)
     head = f'#include "{header}"\n\n#include <math.h>\n'
     return "\n".join([head, *(part for part in parts if part)])
+
+
+def _plan_sizes(plan: CallPlan, functions: Functions) -> list[str]:
+    """Return the functions that compute the sizes of a plan: of inputs, then of each stage."""
+    if plan.open is None:
+        return []
+    numbers = range(1, len(plan.open.stages) + 1)
+    stages = [print_stage_sizes(plan, plan.open, stage, functions) for stage in numbers]
+    return [print_plan_sizes(plan, functions), *([CHECKED_SIZES] if stages else []), *stages]

@@ -30,7 +30,7 @@ from intarsia_runtime.dtype import DType
 from .c_source import RESERVED
 from .names import Names
 from .spelling import MEMORY_TYPES
-from .statements import AddressOf, RegionCall, SizeTexts, Statements
+from .statements import AddressOf, RegionCall, SizesRead, SizeTexts, Statements
 
 if TYPE_CHECKING:
     import numpy as np
@@ -206,16 +206,15 @@ class Interface(Struct, frozen=True, dict=True):
         return "\n".join([*([_COPY] if self._copies() else []), *body])
 
     def steps(
-        self, place: AddressOf, region: RegionCall, frame: SizeTexts | None = None
+        self,
+        place: AddressOf,
+        region: RegionCall,
+        frame: SizeTexts | None = None,
+        sizes: SizesRead | None = None,
+        poll: str | None = None,
     ) -> list[str]:
-        """Return the statements that carry out the plan.
-
-        Args:
-            place: Gives the address of an argument.
-            region: Writes the call of a region.
-            frame: Gives sizes of a plan of open sizes.
-        """
-        return Statements(place, region, frame).write(self.plan.steps)
+        """Return the statements that carry out the plan; see :class:`Statements`."""
+        return Statements(place, region, frame, sizes, poll).write(self.plan.steps)
 
     def _copies(self) -> bool:
         return any(isinstance(step, CopyStep) for step in all_steps(self.plan.steps))

@@ -20,6 +20,7 @@ from intarsia_runtime.artifact.plan import (
     SizesStep,
     Step,
 )
+from intarsia_runtime.artifact.plan_walk import may_take_long
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Size
 
@@ -48,6 +49,9 @@ AddressOf: TypeAlias = Callable[[Argument], str]
 RegionCall: TypeAlias = Callable[[RegionStep, AddressOf], Sequence[str]]
 """Returns the statements that call a region, given the addresses of its tensors."""
 
+SizesRead: TypeAlias = Callable[[SizesStep, AddressOf], Sequence[str]]
+"""Returns the statements that read sizes, given the addresses of the tensors that have them."""
+
 _INDENT = "    "
 
 
@@ -58,14 +62,23 @@ class Statements:
         place: Gives the address of an argument's place.
         region: Writes the call of a region.
         frame: Gives the sizes of a plan of open sizes; ``None`` if all are numbers.
+        sizes: Writes what reads sizes that steps compute.
+        poll: A call that is 0 where the user wants a loop to end; ``None`` if nobody can.
     """
 
     def __init__(
-        self, place: AddressOf, region: RegionCall, frame: SizeTexts | None = None
+        self,
+        place: AddressOf,
+        region: RegionCall,
+        frame: SizeTexts | None = None,
+        sizes: SizesRead | None = None,
+        poll: str | None = None,
     ) -> None:
         self._place = place
         self._region = region
         self._frame = frame
+        self._sizes = sizes
+        self._poll = poll
         self._guards = 0
         self._loops = 0  # of which one is around the other now
         self._iterations: list[str] = []
@@ -122,7 +135,8 @@ class Statements:
             case LoopStep():
                 return self._loop(step)
             case SizesStep():
-                raise AssertionError("a plan whose steps compute sizes was refused before")
+                assert self._sizes is not None  # of a plan whose steps compute sizes
+                return [*self._sizes(step, self.address_of)]
 
     def _guard(self, step: GuardStep) -> list[str]:
         """Return the statement that ends a run whose sizes do not go together."""
@@ -162,4 +176,11 @@ class Statements:
         self._iterations.append(iteration)
         lines += [2 * _INDENT + line for line in self.write(step.body.steps)]
         self._iterations.pop()
-        return [*lines, "        }", "    }"]
+        return [*lines, *self._ask(iteration, step), "        }", "    }"]
+
+    def _ask(self, iteration: str, step: LoopStep) -> list[str]:
+        """Return what lets the user end a loop that may take long, every 64 iterations."""
+        if self._poll is None or not may_take_long(step):
+            return []
+        holds = f"({iteration} & 63) == 63 && {self._poll} == 0"
+        return [f"            if ({holds}) {{", "                return -1;", "            }"]

@@ -22,6 +22,14 @@ from .plan import (
     Step,
 )
 
+SHORT = 1024
+"""Iterations of a loop that nobody needs to end."""
+
+
+def may_take_long(step: LoopStep) -> bool:
+    """Whether somebody may want to end a loop."""
+    return not (isinstance(step.most, int) and step.most <= SHORT)
+
 
 def blocks_of(step: Step) -> tuple[Block, ...]:
     """Return the blocks inside a step."""

@@ -17,14 +17,11 @@ from intarsia_runtime.artifact.plan import (
     SizesStep,
     Step,
 )
-from intarsia_runtime.artifact.plan_walk import all_steps
+from intarsia_runtime.artifact.plan_walk import all_steps, may_take_long
 from intarsia_runtime.size import Size
 
 from .open_sizes import SizeFrame
 from .writer import FunctionWriter
-
-SHORT = 1024
-"""Iterations of a loop that nobody needs to end."""
 
 
 class Blocks:
@@ -173,7 +170,7 @@ class Blocks:
 
     def _ask(self, iteration: str, step: LoopStep) -> None:
         """Let the user end a loop that may take long, every 64 iterations."""
-        if self._poll is None or (isinstance(step.most, int) and step.most <= SHORT):
+        if self._poll is None or not may_take_long(step):
             return
         w = self._w
         asked, go_on = w.fresh_label(), w.fresh_label()
