@@ -12,20 +12,14 @@ import pytest
 from onnx import helper
 
 import intarsia
-from intarsia.target.target import Target
-from intarsia_c.codegen import tir_codegen
 from intarsia_c.open_sizes import any_size
-from intarsia_c.plugin import register_target_kind
-from intarsia_c.target import COptions
 from intarsia_ir.graph.expr import Expr, Function, Var, make_tuple
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.partition.cost import Plan
-from intarsia_ir.tir.module import TensorModule
-from intarsia_runtime.artifact.plan import CallPlan, OpenSizes, TensorSpec
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.errors import ModelError, UnsupportedError
+from intarsia_runtime.errors import ModelError
 from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.load import load
 from intarsia_runtime.size import Size
@@ -136,11 +130,3 @@ def test_guards_are_checked(tmp_path: Path) -> None:
 
 def test_static_checks_let_open_sizes_pass() -> None:
     assert any_size((3, N, 2 * H)) == (3, -1, -1)
-
-
-def test_sizes_that_the_model_computes_are_refused() -> None:
-    size, slots = variable("found"), OpenSizes((), (), (), (("found",),))
-    plan = CallPlan((), (TensorSpec("y", (size,), DType.FLOAT32),), (), (), 0, (), slots)
-    target = Target(register_target_kind()[0], COptions())
-    with pytest.raises(UnsupportedError, match="not one that the model computes: found"):
-        tir_codegen(TensorModule((), plan), target)
