@@ -19,7 +19,7 @@ from intarsia_runtime.dtype import DType
 from ..builder import rank_of
 from ..context import NodeContext
 from ..flow import Flow
-from .iteration_bodies import Iterations, passes_condition, settled_body
+from .iteration_bodies import IterationBody, Iterations, passes_condition, settled_body
 
 ENDLESS = 1 << 31
 """Iterations that are no limit: so many are made by nobody."""
@@ -88,6 +88,7 @@ def _flipped(node: NodeContext, x: Expr) -> Expr:
 
 def _iterated(node: NodeContext, flow: Flow, iterations: Iterations) -> tuple[Expr, ...]:
     """Import the body as a function, and call it in iterations."""
+    before = frozenset(node.folder.run_sizes.names)
     body = settled_body(node, iterations)
     condition = _condition(node, iterations, body.results[: iterations.heads])
     collected = list(body.results[iterations.heads + len(iterations.state) :])
@@ -101,6 +102,7 @@ def _iterated(node: NodeContext, flow: Flow, iterations: Iterations) -> tuple[Ex
         body.collect(node, iterations, collected)
     else:
         rows = collected
+    _check_rows(node, body, rows, before)
     require_all(body.guards)
     nexts = [node.size_tensor(size.next) for size in body.sizes]
     numbers = [Var(size.iteration.name, control.SIZE) for size in body.sizes]
@@ -133,6 +135,22 @@ def _iterated(node: NodeContext, flow: Flow, iterations: Iterations) -> tuple[Ex
     for size, field in zip(body.sizes, fields, strict=False):
         node.folder.run_sizes.define_result(size.last, field)
     return body.outputs(iterations, fields[len(nexts) :])
+
+
+def _check_rows(
+    node: NodeContext, body: IterationBody, rows: Sequence[Expr], before: frozenset[str]
+) -> None:
+    """Check that what iterations collect has a size that is known before the first one.
+
+    Raises:
+        UnsupportedError: Each iteration computes a size of its own.
+    """
+    known = before | {size.iteration.name for size in body.sizes}
+    for row in rows:
+        sizes = [size for size in tensor_type(row).shape if isinstance(size, Dim)]
+        inside = {name for size in sizes for name in size.variables()} - known
+        for name in sorted(inside & node.folder.run_sizes.names):
+            raise node.unsupported(f"a loop that collects rows whose size it computes ({name})")
 
 
 def _substituted(type_: TensorType, sizes: Mapping[str, Size]) -> TensorType:

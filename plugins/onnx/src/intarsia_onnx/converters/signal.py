@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-import math
 from types import MappingProxyType
 
 import numpy as np
 
-from intarsia_ir.graph.expr import Expr, tensor_type
-from intarsia_ir.ops import binary, indexing, nn
+from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.guards import require_at_most
+from intarsia_ir.ops import binary, generate, indexing, nn
 from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Size, product
 
-from ..builder import dtype_of, rank_of
+from ..builder import dtype_of, sizes_of
 from ..context import NodeContext
 
 MOST_WEIGHTS = 1 << 21
@@ -30,28 +32,32 @@ def dft(node: NodeContext) -> Expr:
     Back from frequencies only if those are half of them, and the result is real.
     """
     x = node.input(0)
-    shape = node.static_shape(0)
+    shape = sizes_of(x)
     if node.opset >= 20:
-        given = node.optional(2) is not None
-        axis = node.required_integer(2, "the axis") if given else -2
+        is_given = node.optional(2) is not None
+        axis = node.required_integer(2, "the axis") if is_given else -2
     else:
         axis = node.integer("axis", 1)
     axis = node.normal_axis(axis, len(shape))
-    if axis == len(shape) - 1 or shape[-1] not in (1, 2):
+    length, given = shape[axis], shape[-1]
+    if axis == len(shape) - 1 or given not in (1, 2):
         raise node.model_error(f"axis {axis} of {node.type_of(0)} is no signal")
+    if not isinstance(length, int):
+        raise node.unsupported("DFT of a signal whose length only the run knows")
     inverse, onesided = bool(node.integer("inverse", 0)), bool(node.integer("onesided", 0))
     if inverse and not onesided:
         # What cancels out is rounding noise of NumPy's transform in ONNX's tests, and 0 here.
         raise node.unsupported("DFT back from all frequencies")
     real = inverse
-    usual = 2 * (shape[axis] - 1) if real else shape[axis]
+    usual = 2 * (length - 1) if real else length
     count = usual if node.optional(1) is None else node.required_integer(1, "the length")
     if count < 1:
         raise node.model_error(f"a transform of {count} elements")
-    half = onesided and (real or shape[-1] == 1)
+    half = onesided and (real or given == 1)
     parts = 1 if real else 2
-    numbers = shape[-1] * parts
-    weights = _weights(node, shape[axis], count, numbers=numbers, inverse=inverse, half=half)
+    weights = _weights(
+        node, length, count, numbers=2 * parts if given == 2 else parts, inverse=inverse, half=half
+    )
     order = [i for i in range(len(shape)) if i != axis]
     moved = node.transpose(x, [*order[:-1], axis, order[-1]])
     result = _transformed(node, moved, weights, parts=parts)
@@ -91,40 +97,62 @@ def _weights(
 
 def _transformed(node: NodeContext, x: Expr, factors: np.ndarray, *, parts: int) -> Expr:
     """Multiply ``[..., size, real or complex]`` by factors; ``parts`` of the results are kept."""
-    *batch, size, given = tensor_type(x).static_shape
+    *batch, size, given = sizes_of(x)
+    assert isinstance(size, int)  # as long as the factors
+    assert isinstance(given, int)  # one number or two
     results = factors.shape[1]
     complex_ = np.stack([factors * 1j**part for part in range(given)], axis=1)
     split = np.stack([complex_.real, complex_.imag][:parts], axis=-1)
     kind = DType.FLOAT64 if split.size <= MOST_WIDE else dtype_of(x)
     matrix = split.reshape(size * given, results * parts).astype(numpy_dtype(kind))
-    rows = node.reshape(node.cast(x, kind), (math.prod(batch), size * given))
-    product = node.cast(node.call(nn.Matmul, rows, node.array(matrix)), dtype_of(x))
-    return node.reshape(product, (*batch, results, parts))
+    rows = node.reshape(node.cast(x, kind), (product(batch), size * given))
+    found = node.cast(node.call(nn.Matmul, rows, node.array(matrix)), dtype_of(x))
+    return node.reshape(found, (*batch, results, parts))
 
 
 def stft(node: NodeContext) -> Expr:
-    """Convert STFT of frames of a known length at known places."""
-    shape = node.ranked_shape(0, 2, 3)
-    window = node.optional(2)
-    hop = node.required_integer(1, "the step")
-    if node.optional(3) is not None:
-        size = node.required_integer(3, "the length")
-    else:
-        size = shape[1] if window is None else node.ranked_shape(2, 1)[0]
-    if hop < 1 or not 1 <= size <= shape[1]:
+    """Convert STFT of frames of a known length at known places; the run may know how many."""
+    signal = sizes_of(node.input(0))
+    if len(signal) not in (2, 3):
+        raise node.model_error(f"{node.type_of(0)} is no signal")
+    length, given = signal[1], signal[2] if len(signal) == 3 else 1
+    hop, size = node.required_integer(1, "the step"), _frame_length(node, length)
+    fits = require_at_most(size, length, f"{node.op_type}: a frame is as long as the signal")
+    if hop < 1 or size < 1 or not fits or given not in (1, 2):
         raise node.model_error(f"frames of {size} every {hop} in {node.type_of(0)}")
-    x = node.reshape(node.input(0), (*shape[:2], shape[2] if len(shape) == 3 else 1))
-    starts = np.arange(0, shape[1] - size + 1, hop)
-    places = node.array(starts[:, None] + np.arange(size))
+    assert isinstance(given, int)  # that is said above
+    x = node.reshape(node.input(0), (*signal[:2], given))
+    places = _places(node, length - size + 1, hop, size)
     frames = node.call(indexing.Take, x, places, attrs=indexing.Take.Attrs(axis=1))
+    window = node.optional(2)
     if window is not None:
-        column = node.reshape(node.cast(window, dtype_of(x)), (size, 1))
-        frames = node.call(binary.Multiply, frames, column)
-    given = tensor_type(x).static_shape[-1]
+        factors = node.reshape(node.cast(window, dtype_of(x)), (size, 1))
+        frames = node.call(binary.Multiply, frames, factors)
     half = given == 1 and bool(node.integer("onesided", 1))
     weights = _weights(node, size, size, numbers=2 * given, inverse=False, half=half)
-    assert rank_of(frames) == 4
     return _transformed(node, frames, weights, parts=2)
+
+
+def _places(node: NodeContext, stop: Size, hop: int, size: int) -> Expr:
+    """Return the places ``[frames, size]`` of frames that begin before ``stop``."""
+    if isinstance(stop, int):
+        return node.array(np.arange(0, stop, hop)[:, None] + np.arange(size))
+    first, last = extents((0, stop))
+    attrs = generate.Arange.Attrs(start=first, stop=last, step=hop, dtype=DType.INT64)
+    starts = node.call(generate.Arange, attrs=attrs)
+    column = node.reshape(starts, (*sizes_of(starts), 1))
+    return node.call(binary.Add, column, node.array(np.arange(size)))
+
+
+def _frame_length(node: NodeContext, length: Size) -> int:
+    """Return the length of a frame: as given, or of the window, or of the signal."""
+    if node.optional(3) is not None:
+        return node.required_integer(3, "the length")
+    if node.optional(2) is not None:
+        (length,) = sizes_of(node.input(2))
+    if not isinstance(length, int):
+        raise node.unsupported("STFT of frames whose length only the run knows")
+    return length
 
 
 CONVERTERS = MappingProxyType({"DFT": dft, "STFT": stft})

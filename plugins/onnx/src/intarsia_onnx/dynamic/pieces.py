@@ -20,12 +20,14 @@ class Levels(Struct):
     Attributes:
         of: Level of every expression that was asked for, and of all below it. A variable is there
             from the beginning.
+        sizes: Level of each size variable that is not there from the beginning.
     """
 
     of: dict[Expr, int] = field(default_factory=dict[Expr, int])
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
 
     def level(self, expr: Expr) -> int:
-        """Return the level of an expression: the highest of the variables in it."""
+        """Return the level of an expression: the highest of the variables and sizes in it."""
         stack = [expr]
         while stack:
             node = stack[-1]
@@ -37,7 +39,9 @@ class Levels(Struct):
                 stack.extend(missing)
                 continue
             stack.pop()
-            self.of[node] = max((self.of[child] for child in children(node)), default=0)
+            sizes = size_variables((node,)) if self.sizes else ()
+            known = [self.sizes.get(name, 0) for name in sizes]
+            self.of[node] = max([*known, *(self.of[child] for child in children(node))], default=0)
         return self.of[expr]
 
 

@@ -149,7 +149,8 @@ class Planner(Importer):
         var = Var(name, type_, span)
         self._levels.of[var] = level
         for _, size in plain_variables(type_):
-            self._shown.setdefault(size, var)
+            if self._shown.setdefault(size, var) is var and level:
+                self._levels.sizes[size] = level
         return var
 
     def _convert(self, node: Node, scope: ImportScope, used: set[str]) -> Sequence[Expr | None]:
