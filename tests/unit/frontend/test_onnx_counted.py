@@ -211,6 +211,23 @@ def test_pads_that_are_inputs(mode: str) -> None:
     check(made, *({"x": floats(4, 5), "p": vector(*r), "v": np.array(7, F32)} for r in rows))
 
 
+def test_as_many_rows_as_are_found_and_the_rest_filled_up() -> None:
+    """A detector that finds nothing gives rows of the value."""
+    nodes = [
+        node("Greater", "x half", "m"),
+        node("NonZero", "m", "p"),
+        node("Shape", "p", "s"),
+        node("Gather", "s one", "k", axis=0),
+        node("Sub", "most k", "rest"),
+        node("Concat", "none none none rest", "w", axis=0),
+        node("Pad", "p w v", "y"),
+    ]
+    weights = {"half": F32(0.5), "one": vector(1), "most": vector(60), "none": vector(0)}
+    made = typed(nodes, {"x": (F32, (4, 9)), "v": (I64, ())}, ("y",), weights)
+    rows = [floats(4, 9), np.zeros((4, 9), F32), np.ones((4, 9), F32)]
+    check(made, *({"x": x, "v": np.array(-1)} for x in rows))
+
+
 def test_pads_of_axes_that_are_inputs() -> None:
     inputs = {"x": (F32, (2, 3, 4)), "p": (I64, (4,)), "a": (I64, (2,))}
     made = typed([node("Pad", "x p _ a")], inputs, opset=18)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_onnx import from_onnx
 from intarsia_runtime.errors import ModelError, UnsupportedError
@@ -248,3 +249,43 @@ def test_offsets_that_do_not_fit() -> None:
         compiled("DeformConv", x, weight, offset, known=3, opset=22, offset_group=3)
     with pytest.raises(ModelError, match="for 2 times 9 taps"):
         compiled("DeformConv", x, weight, offset, known=3, opset=22, offset_group=2)
+
+
+@pytest.mark.parametrize("length", [32, 33, 90, 400])
+def test_transforms_of_a_signal_of_open_length(length: int) -> None:
+    window, signal = np.hanning(32).astype(np.float32), RNG.standard_normal((2, length))
+    x = signal.astype(np.float32)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", "n"])]
+    weights = [numpy_helper.from_array(v, n) for n, v in (("hop", np.array(7)), ("w", window))]
+    graph = helper.make_graph(
+        [helper.make_node("STFT", ["x", "hop", "w"], ["y"])],
+        "g",
+        inputs,
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        weights,
+    )
+    imports = [helper.make_opsetid("", 17)]
+    data = helper.make_model(graph, opset_imports=imports).SerializeToString()
+    with collecting_guards():
+        module = from_onnx(data)
+    (found,) = evaluate(module.main, {"x": x}, module)
+    (wanted,) = on_the_host("STFT", x, np.array(7), window)
+    close(found, wanted)
+
+
+def test_transforms_whose_lengths_only_the_run_knows() -> None:
+    def refused(kind: str, shape: tuple[int | str, ...], match: str) -> None:
+        names = ["x", "hop"] if kind == "STFT" else ["x"]
+        graph = helper.make_graph(
+            [helper.make_node(kind, names, ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(np.array(7), "hop")],
+        )
+        data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        with collecting_guards(), pytest.raises(UnsupportedError, match=match):
+            from_onnx(data.SerializeToString())
+
+    refused("STFT", (2, "n"), "frames whose length only the run knows")
+    refused("DFT", (2, "n", 1), "a signal whose length only the run knows")

@@ -146,6 +146,33 @@ def scanned() -> ModelProto:
     return model(graph([*nodes, op("Exp", "all", "y")], inputs, {"last": F, "y": F}, w=drawn(4, 4)))
 
 
+def cut() -> ModelProto:
+    """A scan whose rows are as long as each iteration says; then a size of these is all it needs.
+
+    The mask reads no row: it must still wait for the scan.
+    """
+    inside = graph(
+        [op("Slice", "row zero length zero", "head"), op("Concat", "head row", "all", axis=0)],
+        {"row": (F, None), "length": (I64, [1])},
+        {"all": F},
+    )
+    nodes = [
+        op("Unsqueeze", "lengths last", "columns"),
+        op("Scan", "x columns", "rows", body=inside, num_scan_inputs=2),
+        op("Shape", "rows", "sizes"),
+        op("Gather", "sizes one", "count"),
+        op("Range", "none count one", "places"),
+        op("Unsqueeze", "places zero", "row"),
+        op("Unsqueeze", "lengths last", "column"),
+        op("Less", "row column", "mask"),
+        op("Where", "mask rows nothing", "y"),
+    ]
+    numbers = {"zero": np.array([0]), "last": np.array([-1]), "one": np.array(1)}
+    more = {"none": np.array(0), "nothing": np.zeros((), np.float32)}
+    inputs = {"x": (F, ["b", "n"]), "lengths": (I64, ["b"])}
+    return model(graph(nodes, inputs, {"y": F}, **numbers, **more))
+
+
 def ranked() -> ModelProto:
     """A ``Squeeze`` in a branch that decides a rank, and what follows."""
     nodes = [
@@ -192,6 +219,10 @@ CASES: dict[str, tuple[Callable[[], ModelProto], list[str], list[list[np.ndarray
     "a scan": (
         scanned, ["Scan", "[piece]", "piece"],
         [[drawn(t, b, 4), drawn(b, 4)] for t, b in ((1, 2), (5, 1))],
+    ),
+    "a scan of rows whose size an iteration computes": (
+        cut, ["piece", "Scan", "[Slice Concat]", "piece"],
+        [[drawn(b, n), np.full(b, k)] for b, n, k in ((2, 5, 3), (1, 4, 9), (3, 6, 0))],
     ),
     "a rank that a branch decides": (
         ranked, ["piece", "If", "[piece]", "[piece]"], [[drawn(4, 1)], [drawn(4, 3)]],

@@ -185,21 +185,23 @@ def computed_pad(node: NodeContext) -> Expr:
     spread, zeros = Spread(numbers, axes, rank), [numbers.of(0)] * rank
     low = spread.spread(node.slice(widths, 0, 0, count), zeros)
     high = spread.spread(node.slice(widths, 0, count, 2 * count), zeros)
-    inside: Expr | None = None
+    value: Expr | None = None
+    if mode == "constant":
+        given = node.optional(2)
+        value = node.scalar(0, dtype_of(x)) if given is None else node.reshape(node.input(2), ())
     for axis in range(rank) if isinstance(axes, Expr) else axes:
         size = numbers.size(sizes_of(x)[axis])
         grown = numbers.add(size, numbers.add(low[axis], high[axis]))
         places = numbers.subtract(numbers.range(numbers.as_size(grown)), low[axis])
-        if mode == "constant":
-            here = node.along(_inside(numbers, places, size), axis, rank)
-            inside = here if inside is None else node.call(binary.LogicalAnd, inside, here)
-        x = _taken(node, x, _mirrored(numbers, mode, places, size), axis)
-    if inside is None:
-        return x
-    value = node.scalar(0, dtype_of(x))
-    if node.optional(2) is not None:
-        value = node.reshape(node.input(2), ())
-    return node.call(compare.Where, inside, x, value)
+        if value is None:
+            places = _mirrored(numbers, mode, places, size)
+        else:  # what is outside is one more element behind all
+            places = numbers.choose(_inside(numbers, places, size), places, size)
+            shape = list(sizes_of(x))
+            shape[axis] = 1
+            x = node.concat([x, node.broadcast(value, extents(shape))], axis)
+        x = _taken(node, x, places, axis)
+    return x
 
 
 def _inside(numbers: Numbers, places: Expr, size: Expr) -> Expr:
