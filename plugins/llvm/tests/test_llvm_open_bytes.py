@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia_ir.graph.expr import Expr, Function, Var, constant, tensor_type
+from intarsia_ir.graph.expr import Expr, Function, Var, constant, make_tuple, tensor_type
 from intarsia_ir.graph.module import IRModule
-from intarsia_ir.graph.types import TensorType, variable
+from intarsia_ir.graph.types import Dim, TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_runtime.artifact.plan import KernelStep
 from intarsia_runtime.artifact.plan_walk import all_steps
@@ -82,7 +82,34 @@ def product_network(kind: type) -> IRModule:
     return IRModule.from_function(Function((data, zero), apply("qnn.matmul_integer", *operands)))
 
 
+def sums_network(kind: type, *sizes: int | Dim) -> IRModule:
+    """Convolutions without a scale of data whose zero point is a value of the run."""
+    data = Var("data", TensorType(sizes, DType(np.dtype(kind).name)))
+    zero = Var("zero", TensorType((), DType(np.dtype(kind).name)))
+    rank, results = len(sizes) - 2, []
+    for shape, stride, groups in (((33, 8, 3), 1, 1), ((8, 1, 5), 2, 8), ((16, 4, 3), 1, 2)):
+        shape = (*shape[:2], *shape[2:] * rank)
+        weight = np.random.default_rng(sum(shape)).integers(-128, 128, shape).astype(np.int8)
+        operands = (data, zero, constant(weight), constant(np.zeros((), np.int8)))
+        padding = ((shape[-1] // 2, shape[-1] // 2 + stride - 1),) * rank
+        attrs = {"strides": (stride,) * rank, "padding": padding, "dilation": (1,) * rank}
+        results.append(apply("qnn.conv_integer", *operands, groups=groups, **attrs))
+    return IRModule.from_function(Function((data, zero), make_tuple(results)))
+
+
+def sums_of_images(kind: type) -> IRModule:
+    """Sums of windows of 3x3, of each channel alone with a stride, and in groups."""
+    return sums_network(kind, N, 8, H, W)
+
+
+def sums_of_sounds(kind: type) -> IRModule:
+    """The same of one dimension."""
+    return sums_network(kind, N, 8, W)
+
+
 NETWORKS = {
+    "sums of images": (sums_of_images, "cpu.qconv cpu.qdepthwise"),
+    "sums of sounds": (sums_of_sounds, "cpu.qconv cpu.qdepthwise"),
     "image": (image_network, "cpu.qconv cpu.qdepthwise"),
     "narrow": (narrow_network, "cpu.qconv"),
     "sound": (sound_network, "cpu.qconv"),
@@ -123,6 +150,23 @@ def test_bytes_are_right_at_every_size(target: str, name: str, kind: str, tmp_pa
             shape = [known.get(str(size), size) for size in tensor_type(param).shape]
             info = np.iinfo(KINDS[kind])
             inputs[param.name] = rng.integers(info.min, info.max + 1, shape).astype(KINDS[kind])
-        (got,) = executor.run(inputs).values()
-        (wanted,) = evaluate(model.main, inputs)
-        np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+        found = executor.run(inputs).values()
+        for got, wanted in zip(found, evaluate(model.main, inputs), strict=True):
+            np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sizes", [(1, 8, 9, 11), (2, 8, 30)])
+@pytest.mark.parametrize("cpu", ["native", "haswell", "x86-64"])
+def test_sums_with_a_zero_point_of_the_run_at_known_sizes(
+    cpu: str, sizes: tuple[int, ...], kind: str
+) -> None:
+    model, info = sums_network(KINDS[kind], *sizes), np.iinfo(KINDS[kind])
+    rng = np.random.default_rng(1)
+    with intarsia.build(model, f"llvm -mcpu={cpu}").load(threads=1) as executor:
+        for zero in (info.min, 3, info.max):
+            data = rng.integers(info.min, info.max + 1, sizes).astype(KINDS[kind])
+            inputs = {"data": data, "zero": np.array(zero, KINDS[kind])}
+            found = executor.run(inputs).values()
+            for got, wanted in zip(found, evaluate(model.main, inputs), strict=True):
+                np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))

@@ -26,8 +26,7 @@ from intarsia_ir.ops.unary import Cast
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 
-from ..typical import has_open_size
-from .quantize import multiplies_bytes
+from .integer_sums import multiplies_bytes
 from .tiling import CpuTiling
 
 _EXACT = 1 << 24
@@ -48,8 +47,8 @@ def integer_products_in_float32(function: Function, tiling: CpuTiling) -> Functi
 
     Args:
         function: What the backend compiles.
-        tiling: Of the machine; where it multiplies bytes, only operators of open sizes for which
-            it has no loops are changed.
+        tiling: Of the machine; where it multiplies bytes, only operators for which it has no
+            loops are changed.
     """
     if tiling.lanes < _LEAST_LANES or tiling.bf16x2 is not None:  # which rounds operands
         return function
@@ -59,7 +58,7 @@ def integer_products_in_float32(function: Function, tiling: CpuTiling) -> Functi
     def changed(node: Expr) -> Expr | None:
         if not isinstance(node, Call) or node.op not in made:
             return None
-        if tiling.int8x4 is not None and (not has_open_size(node) or multiplies_bytes(node)):
+        if tiling.int8x4 is not None and multiplies_bytes(node):
             return None
         return made[node.op](node)
 

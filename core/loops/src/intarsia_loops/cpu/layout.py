@@ -52,6 +52,7 @@ from .bf16x2 import (
     padded_channels,
 )
 from .dense import product_width
+from .integer_sums import conv_sums_of, dense_sums_of, is_quantized_linear, multiplies_bytes
 from .matmul import transposes_panels
 from .nchw_depthwise import suits_nchw_depthwise
 from .operators import (
@@ -68,15 +69,7 @@ from .operators import (
     packed_attrs,
 )
 from .pools import suits_nchw_pool
-from .quantize import (
-    conv_of,
-    conv_sums_of,
-    dense_of,
-    dense_sums_of,
-    is_quantized_linear,
-    multiplies_bytes,
-    padded,
-)
+from .quantize import conv_of, dense_of, padded
 from .relayout import (
     TO_FIRST,
     TO_LAST,
@@ -240,18 +233,23 @@ class _Layout(Struct):
             if made is not None:
                 self.first[node] = made
             return made is not None
-        convolution = conv_of if node.op is qnn_linear.Conv else conv_sums_of
+
+        def convolution(node: Call, source: Expr, zero: Expr) -> Expr | None:
+            if node.op is qnn_linear.Conv:
+                return conv_of(node, source, self.tiling)
+            return conv_sums_of(node, source, zero, self.tiling)
+
         if tensor_type(source).rank == 3:
             wide = of_height_one(node, [self.plain(arg) for arg in node.args])
             if wide is None:
                 return False
-            made = convolution(wide, moved(wide.args[0], TO_LAST), self.tiling)
+            made = convolution(wide, moved(wide.args[0], TO_LAST), wide.args[1])
             if made is not None:
                 self.first[node] = reshaped(moved(made, TO_FIRST), tensor_type(node).shape)
             return made is not None
         if not _is_rank4(source.type):
             return False
-        made = convolution(node, self.channels_last(source), self.tiling)
+        made = convolution(node, self.channels_last(source), self.plain(node.args[1]))
         return made is not None and self._set(node, made)
 
     def _packed_conv(self, node: Call, source: Expr, weight: Expr) -> Expr:

@@ -11,8 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intarsia_ir.graph.expr import Call, Constant, Expr, call, constant, tensor_type
-from intarsia_ir.ops import qnn_linear
+from intarsia_ir.graph.expr import Call, Constant, Expr, Span, call, constant, tensor_type
 from intarsia_ir.ops.binary import Add, Multiply
 from intarsia_ir.ops.nn import Conv, Matmul
 from intarsia_ir.ops.slicing import Pad
@@ -59,17 +58,17 @@ def linear_of(node: Call, channel_axis: int) -> Linear | None:
     if len(arrays) != len(node.args) - 1 or tensor_type(node).dtype.bits != 8:
         return None
     x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = arrays
-    centred = _centred(weight, w_zero, channel_axis)
-    if centred is None:
+    whole = centred(weight, w_zero, channel_axis)
+    if whole is None:
         return None
     with np.errstate(all="ignore"):
         factor = np.asarray((x_scale * w_scale) / y_scale)
     outputs = weight.shape[channel_axis]
     total = bias[0].astype(np.int64) if bias else np.zeros(outputs, np.int64)
-    return Linear(centred, factor, total, int(x_zero), y_zero)
+    return Linear(whole, factor, total, int(x_zero), y_zero)
 
 
-def _centred(weight: Array, zero: Array, channel_axis: int) -> Array | None:
+def centred(weight: Array, zero: Array, channel_axis: int) -> Array | None:
     """Return weights less their zero point, in int8; ``None`` if there are none or one needs more.
 
     Args:
@@ -79,10 +78,10 @@ def _centred(weight: Array, zero: Array, channel_axis: int) -> Array | None:
     """
     along = [1] * weight.ndim
     along[channel_axis] = -1
-    centred = weight.astype(np.int32) - zero.astype(np.int32).reshape(along if zero.ndim else ())
-    if centred.size == 0 or centred.min() < -128 or centred.max() > 127:
+    whole = weight.astype(np.int32) - zero.astype(np.int32).reshape(along if zero.ndim else ())
+    if whole.size == 0 or whole.min() < -128 or whole.max() > 127:
         return None
-    return centred.astype(np.int8)
+    return whole.astype(np.int8)
 
 
 def conv_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
@@ -93,48 +92,32 @@ def conv_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
         source: Its data, channels last.
         tiling: Register tile of the machine.
     """
-    linear = linear_of(node, 0)
-    made = (
-        None if linear is None else _conv_sums(node, source, (linear.weight, linear.x_zero), tiling)
-    )
-    if linear is None or made is None:
+    linear, attrs = linear_of(node, 0), node.attrs
+    if linear is None or not isinstance(attrs, Conv.Attrs):
+        return None
+    made = conv_sums(attrs, source, (linear.weight, linear.x_zero), tiling, node.span)
+    if made is None:
         return None
     return _rescaled(node, made[0], linear, linear.bias + made[1])
 
 
-def conv_sums_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
-    """Return ``qnn.conv_integer`` as :func:`conv_of` returns ``qnn.conv``."""
-    zeros_and_weight = [arg.data for arg in node.args[1:] if isinstance(arg, Constant)]
-    if len(zeros_and_weight) != 3:
-        return None
-    x_zero, weight, w_zero = zeros_and_weight
-    centred = _centred(weight, w_zero, 0)
-    if centred is None:
-        return None
-    made = _conv_sums(node, source, (centred, int(x_zero)), tiling)
-    if made is None or not made[1].any():
-        return None if made is None else made[0]
-    return call(Add, made[0], constant(made[1].astype(np.int32)), span=node.span)
-
-
-def _conv_sums(
-    node: Call, source: Expr, weight_and_zero: tuple[Array, int], tiling: CpuTiling
-) -> tuple[Expr, Array] | None:
+def conv_sums(
+    plain: Conv.Attrs, source: Expr, weight_and_zero: tuple[Array, int], tiling: CpuTiling,
+    span: Span,
+) -> tuple[Expr, Array] | None:  # fmt: skip
     """Return sums of products, and what each output channel lacks; ``None`` if it is not ours.
 
     Args:
-        node: A convolution with attributes of ``nn.conv``.
+        plain: What the convolution does.
         source: Its data, channels last.
         weight_and_zero: Weights less their zero point, and the zero point of the data.
         tiling: Register tile of the machine.
+        span: The convolution.
     """
-    plain, (weight, x_zero) = node.attrs, weight_and_zero
-    if not isinstance(plain, Conv.Attrs):
-        return None
-    outputs, inner, kh, kw = weight.shape
-    deep = plain.groups == 1 or inner % INT8_PER_WORD == 0
-    depthwise = plain.groups == outputs and inner == 1 and outputs > 1
-    if not deep and not depthwise:
+    weight, x_zero = weight_and_zero
+    outputs, _, kh, kw = weight.shape
+    depthwise = is_depthwise_weight(plain, weight)
+    if not has_whole_groups(plain, weight):
         return None
     kind = tensor_type(source).dtype
     attrs = Int8ConvAttrs(
@@ -144,64 +127,46 @@ def _conv_sums(
         padding=plain.padding,
         dilation=(plain.dilation[0], plain.dilation[1]),
         groups=plain.groups,
-        zero=x_zero if depthwise else _unsigned_zero(x_zero, kind),
+        zero=x_zero if depthwise else unsigned_zero(x_zero, kind),
     )
     if depthwise:
-        packed = constant(pack_depthwise(weight), span=node.span)
-        total = call(Int8Depthwise, source, packed, attrs=attrs, span=node.span)
+        packed = constant(pack_depthwise(weight), span=span)
+        total = call(Int8Depthwise, source, packed, attrs=attrs, span=span)
         return total, np.zeros(int(outputs), np.int64)
     padded_weight = _padded_to_words(weight, 1)
     width = int8x4_width(outputs // plain.groups, tiling)
-    packed = constant(pack_int8x4_conv(padded_weight, plain.groups, width), span=node.span)
+    packed = constant(pack_int8x4_conv(padded_weight, plain.groups, width), span=span)
     source = padded(source, padded_weight.shape[1] * plain.groups, x_zero)
     attrs = replace(attrs, is_narrow=has_narrow_pairs(padded_weight, 1))
-    total = call(Int8x4Conv, source, packed, attrs=attrs, span=node.span)
+    total = call(Int8x4Conv, source, packed, attrs=attrs, span=span)
     sums: Array = padded_weight.astype(np.int64).sum(axis=(1, 2, 3))
     return total, -attrs.zero * sums
 
 
+def has_whole_groups(attrs: Conv.Attrs, weight: Array) -> bool:
+    """Whether there are loops for the groups: one, or of whole words, or of one channel."""
+    inner = weight.shape[1]
+    return attrs.groups == 1 or inner % INT8_PER_WORD == 0 or is_depthwise_weight(attrs, weight)
+
+
+def is_depthwise_weight(attrs: Conv.Attrs, weight: Array) -> bool:
+    """Whether each channel has a window of its own."""
+    outputs, inner = weight.shape[:2]
+    return attrs.groups == outputs and inner == 1 and outputs > 1
+
+
 def dense_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
     """Return ``qnn.matmul`` of ``source`` and a constant matrix; ``None`` if it is not ours."""
-    flipped = _flipped(node, node.args[3])
-    linear = None if flipped is None else linear_of(node, 0 if flipped else 1)
+    is_flipped = flipped(node, node.args[3])
+    linear = None if is_flipped is None else linear_of(node, 0 if is_flipped else 1)
     if linear is None:
         return None
-    total, sums = _dense_sums(node, source, linear.weight.T if flipped else linear.weight, tiling)
-    zero = _unsigned_zero(linear.x_zero, tensor_type(source).dtype)
+    total, sums = dense_sums(node, source, linear.weight.T if is_flipped else linear.weight, tiling)
+    zero = unsigned_zero(linear.x_zero, tensor_type(source).dtype)
     return _rescaled(node, total, linear, linear.bias - zero * sums)
 
 
-def dense_sums_of(node: Call, source: Expr, zero: Expr, tiling: CpuTiling) -> Expr | None:
-    """Return ``qnn.matmul_integer`` of ``source``, as :func:`dense_of` returns ``qnn.matmul``.
-
-    Args:
-        node: The product.
-        source: Its left operand.
-        zero: The zero point of that, which need not be a constant.
-        tiling: Register tile of the machine.
-    """
-    weight, w_zero = node.args[2:]
-    flipped = _flipped(node, weight)
-    if flipped is None or not isinstance(weight, Constant) or not isinstance(w_zero, Constant):
-        return None
-    centred = _centred(weight.data, w_zero.data, 0 if flipped else 1)
-    if centred is None:
-        return None
-    total, sums = _dense_sums(node, source, centred.T if flipped else centred, tiling)
-    moved = 128 if tensor_type(source).dtype.is_signed else 0
-    if isinstance(zero, Constant):
-        lacking = -(int(zero.data) + moved) * sums
-        if not lacking.any():
-            return total
-        return call(Add, total, constant(lacking.astype(np.int32)), span=node.span)
-    unsigned = call(Cast, zero, attrs=Cast.Attrs(dtype=DType.INT32))
-    if moved:
-        unsigned = call(Add, unsigned, constant(np.array(moved, np.int32)))
-    lacking = call(Multiply, unsigned, constant((-sums).astype(np.int32)))
-    return call(Add, total, lacking, span=node.span)
-
-
-def _flipped(node: Call, weight: Expr) -> bool | None:
+def flipped(node: Call, weight: Expr) -> bool | None:
     """Whether a product's constant matrix is transposed; ``None`` if the product is not ours."""
     attrs = node.attrs
     if not isinstance(weight, Constant) or weight.data.ndim != 2:
@@ -211,7 +176,7 @@ def _flipped(node: Call, weight: Expr) -> bool | None:
     return attrs.transpose_b
 
 
-def _dense_sums(node: Call, source: Expr, weight: Array, tiling: CpuTiling) -> tuple[Expr, Array]:
+def dense_sums(node: Call, source: Expr, weight: Array, tiling: CpuTiling) -> tuple[Expr, Array]:
     """Return sums of products with the bytes of ``source`` taken as unsigned, and of weights."""
     matrix = _padded_to_words(weight, 0)
     outputs = matrix.shape[1]
@@ -222,43 +187,7 @@ def _dense_sums(node: Call, source: Expr, weight: Array, tiling: CpuTiling) -> t
     return total, matrix.astype(np.int64).sum(axis=0)
 
 
-def is_quantized_linear(node: Call) -> bool:
-    """Whether a call is a quantized convolution or product, or the accumulator of one."""
-    return node.op in (
-        qnn_linear.Conv,
-        qnn_linear.ConvInteger,
-        qnn_linear.Matmul,
-        qnn_linear.MatmulInteger,
-    )
-
-
-def multiplies_bytes(node: Call) -> bool:
-    """Whether a call of open sizes with constant weights becomes one of Int8x4 operands."""
-    source, weight = tensor_type(node.args[0]), node.args[2 if _is_sum(node) else 3]
-    if node.op in (qnn_linear.Conv, qnn_linear.ConvInteger):
-        counted = source.rank in (3, 4) and isinstance(source.shape[1], int)
-        channel_axis = 0
-    else:
-        counted = isinstance(source.shape[-1], int)
-        flipped = _flipped(node, weight)
-        if flipped is None:
-            return False
-        channel_axis = 0 if flipped else 1
-    if not counted:
-        return False
-    if not _is_sum(node):
-        return linear_of(node, channel_axis) is not None
-    zero = node.args[3]
-    if not isinstance(weight, Constant) or not isinstance(zero, Constant):
-        return False
-    return _centred(weight.data, zero.data, channel_axis) is not None
-
-
-def _is_sum(node: Call) -> bool:
-    return node.op in (qnn_linear.ConvInteger, qnn_linear.MatmulInteger)
-
-
-def _unsigned_zero(zero: int, kind: DType) -> int:
+def unsigned_zero(zero: int, kind: DType) -> int:
     return zero + (128 if kind.is_signed else 0)
 
 
