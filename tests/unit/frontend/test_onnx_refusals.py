@@ -133,7 +133,6 @@ ROWS: list[tuple] = [
     ("QuantizeLinear", {"axis": 1}, (3, 2), {"s": f32(1, 2, 3)}, 3, "3 scales for axis 1"),
     ("QuantizeLinear", {"block_size": 2}, (3, 8), {"s": ones(3, 3)}, 3, "block_size 2", 21),
     ("Gelu", {"approximate": "sometimes"}, (3,), {}, 3, "neither 'none' nor 'tanh'", 20),
-    ("Dropout", {}, (3,), {"r": np.float32(0.5), "t": np.array(True)}, 4, "training mode"),
     ("Hardmax", {}, ("N", "M"), {}, 4, "not known at compile time"),
     ("GroupNormalization", {"num_groups": 3}, IMAGE, {"s": ones(3), "b": ones(3)}, 3, "3 groups"),
     ("LpNormalization", {"p": 3}, (3,), {}, 3, "p=3"),

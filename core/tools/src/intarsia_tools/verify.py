@@ -27,6 +27,7 @@ from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.partition.recorded import recorded_regions
 from intarsia_ir.regions.region import Region
 from intarsia_runtime.artifact.passport import Passport
+from intarsia_runtime.artifact.random_state import RANDOM_STATE
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import GateFailed, ModelError
 from intarsia_runtime.executors.graph import GraphExecutor
@@ -200,7 +201,7 @@ def _reference(
     """Import the model that a passport was made for, for the shapes of ``inputs`` if it is open."""
     executor = Executor(VM if passport.executor.get("kind") == VM else "aot")
     if passport.sizes or passport.plan.open is not None:
-        shapes = {name: array.shape for name, array in inputs.items()}
+        shapes = {name: x.shape for name, x in inputs.items() if name != RANDOM_STATE}
     if any(part.passport.plan.open is not None for part in passport.parts):
         with collecting_guards():
             imported = source.program(shapes, hosted=_hosted(passport))

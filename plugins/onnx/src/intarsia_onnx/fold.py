@@ -24,6 +24,7 @@ from intarsia_ir.ops.unary import Cast
 from intarsia_runtime.errors import IntarsiaError, ResourceError
 from intarsia_runtime.size import Dim, maximum, minimum
 
+from .draws import Draws
 from .run_sizes import Hole, RunSizes
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class ConstantFolder:
 
     Attributes:
         run_sizes: The size variables that calls define.
+        draws: The streams of random numbers; ``None`` where none may be compiled.
     """
 
     def __init__(self, value_budget: int = VALUE_BUDGET, total_budget: int = TOTAL_BUDGET) -> None:
@@ -49,6 +51,7 @@ class ConstantFolder:
         self._sizes: dict[Expr, np.ndarray | None] = {}
         self._partial: dict[Expr, np.ndarray] = {}
         self.run_sizes = RunSizes()
+        self.draws: Draws | None = Draws()
 
     def value(self, expr: Expr) -> np.ndarray | None:
         """Return the value of ``expr``, or ``None`` if it depends on an input or costs too much."""

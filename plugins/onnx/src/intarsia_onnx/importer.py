@@ -131,6 +131,8 @@ class Importer:
             raise self._report()
         body = outputs[0] if len(outputs) == 1 else make_tuple(outputs)
         names = tuple(info.name for info in graph.outputs)
+        draws = self._folder.draws
+        params += [] if draws is None or draws.state is None else [draws.state]
         module = with_stored(Function(tuple(params), body, names), scope)
         if self._functions:
             module = module.with_functions({**module.functions, **self._functions})

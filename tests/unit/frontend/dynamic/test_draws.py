@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random tensors: their distribution, what a seed fixes, and ONNX's reference for a seed."""
+"""Random tensors on the host: their distribution, what a seed fixes, and ONNX's reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import intarsia
-from intarsia_runtime.errors import ModelError, UnsupportedError
+from intarsia_runtime.errors import ModelError
 
 from .nodes import f32, one
 
@@ -107,24 +107,3 @@ def test_random_nodes_that_cannot_be() -> None:
         one("Multinomial", f32([1, 2]))
     with pytest.raises(ModelError, match="attribute 'shape' is missing"):
         one("RandomUniform")
-
-
-def test_noise_feeds_compiled_code() -> None:
-    """A sampler: noise of a known type is drawn on the host, what follows is compiled."""
-    info = helper.make_tensor_value_info
-    nodes = [
-        helper.make_node("RandomNormalLike", ["x"], ["noise"], seed=0.0),
-        helper.make_node("Mul", ["noise", "x"], ["scaled"]),
-        helper.make_node("Exp", ["scaled"], ["y"]),
-    ]
-    graph = helper.make_graph(nodes, "g", [info("x", 1, [2, 3])], [info("y", 1, [2, 3])])
-    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]).SerializeToString()
-    artifact = intarsia.build(data, "llvm")
-    assert [row.op for row in artifact.placement.host] == ["RandomNormalLike"]
-    x = f32([[1, 2, 3], [4, 5, 6]])
-    with artifact.load(threads=1) as executable:
-        found = executable.run({"x": x})["y"]
-    noise = np.random.RandomState(0).standard_normal((2, 3)).astype(np.float32)
-    np.testing.assert_allclose(found, np.exp(noise * x), rtol=1e-5)
-    with pytest.raises(UnsupportedError):
-        intarsia.build(data, "llvm", executor=intarsia.Executor("aot"))

@@ -17,6 +17,7 @@ from intarsia_runtime.artifact.archive import is_artifact
 from intarsia_runtime.errors import UsageError
 from intarsia_runtime.executors.graph import GraphExecutor, ProfileRow
 from intarsia_runtime.executors.open import OpenExecutor
+from intarsia_runtime.executors.random_inputs import seeded_state
 from intarsia_runtime.executors.variants import SizesExecutor
 from intarsia_runtime.executors.vm import VmExecutor
 from intarsia_runtime.load import Executable, load
@@ -96,14 +97,14 @@ def command(
     with begin("graph" if profile else None) as executable:
         say_simulated(passport := executable.passport)
         say_idle(passport)
-        arrays = read_inputs(given, executable.inputs, seed, passport.sizes)
+        arrays = dict(read_inputs(given, executable.inputs, seed, passport.sizes))
+        arrays |= seeded_state(passport.plan, seed)
         if given == RANDOM and not passport.sizes:
             _say_sizes(made_up_sizes(executable.inputs))
         results, times = _timed(executable, arrays, repeat, warmup)
         rows = _profile(executable, arrays, repeat) if profile else ()
-    found = None
-    if verify:
-        found = _verified(source, passport, begin, settings, inputs=arrays, results=results)
+    arguments = {"inputs": arrays, "results": results}
+    found = _verified(source, passport, begin, settings, **arguments) if verify else None
     if outputs is not None:
         write_arrays(outputs, results)
     document = _timing(results, times)

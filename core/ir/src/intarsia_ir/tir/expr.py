@@ -121,6 +121,12 @@ class Arithmetic:
     def __or__(self, other: Operand) -> PrimExpr:
         return binary(BinaryOp.OR, self, other)
 
+    def __xor__(self, other: Operand) -> PrimExpr:
+        return binary(BinaryOp.XOR, self, other)
+
+    def __rshift__(self, other: Operand) -> PrimExpr:
+        return binary(BinaryOp.SHR, self, other)
+
     def __neg__(self) -> PrimExpr:
         return binary(BinaryOp.SUB, 0, self)
 

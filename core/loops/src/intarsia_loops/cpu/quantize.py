@@ -188,6 +188,7 @@ def dense_sums(node: Call, source: Expr, weight: Array, tiling: CpuTiling) -> tu
 
 
 def unsigned_zero(zero: int, kind: DType) -> int:
+    """Return a zero point where bytes are read as unsigned: signed ones become 128 larger."""
     return zero + (128 if kind.is_signed else 0)
 
 

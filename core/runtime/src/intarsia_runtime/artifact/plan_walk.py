@@ -128,20 +128,20 @@ def add_guards(plan: CallPlan, guards: Iterable[SizeGuard]) -> CallPlan:
         else:
             early.append(guard)
 
-    def placed(steps: Iterable[Step]) -> tuple[Step, ...]:
+    def with_late(steps: Iterable[Step]) -> tuple[Step, ...]:
         found: list[Step] = []
         for step in steps:
             match step:
                 case IfStep(then=then, orelse=orelse):
-                    blocks = Block(placed(then.steps)), Block(placed(orelse.steps))
+                    blocks = Block(with_late(then.steps)), Block(with_late(orelse.steps))
                     found.append(replace(step, then=blocks[0], orelse=blocks[1]))
                 case LoopStep(body=body):
-                    found.append(replace(step, body=Block(placed(body.steps))))
+                    found.append(replace(step, body=Block(with_late(body.steps))))
                 case SizesStep(stage=stage, is_final=True):
                     found += [step, *late.get(stage, ())]
                 case _:
                     found.append(step)
         return tuple(found)
 
-    steps = placed(plan.steps) if late else plan.steps
+    steps = with_late(plan.steps) if late else plan.steps
     return replace(plan, steps=steps, open=replace(plan.open, guards=tuple(early)))

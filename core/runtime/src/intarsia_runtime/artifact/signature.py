@@ -11,6 +11,7 @@ from ..errors import ArtifactError
 from ..size import Dim
 from .fields import JsonObject, read_dict, read_list, read_sizes, read_str
 from .plan import CallPlan, TensorSpec
+from .random_state import visible
 
 ANY_SIZE = "?"
 """Stands in a shape for a size that depends on more than the sizes of the inputs."""
@@ -50,7 +51,7 @@ class ModelSignature(Struct, frozen=True):
                 ValueSpec(spec.name, spec.stored or spec.dtype.value, _shape(spec))
                 for spec in specs
             )
-            for specs in (plan.inputs, plan.outputs)
+            for specs in (visible(plan.inputs), plan.outputs)
         )
         return cls(inputs, outputs)
 

@@ -60,7 +60,7 @@ class GraphExecutor(PlanExecutor):
             One row for each step, in the order of the plan; those inside a step come behind it.
         """
         check_repeat(repeat)
-        arrays = self._inputs.check_inputs(inputs)
+        arrays = self._arrays(inputs)
         results = self._outputs.allocate()
         return profile_walk(self._walk, lambda: self._execute(arrays, results), repeat)
 
@@ -75,7 +75,7 @@ class GraphExecutor(PlanExecutor):
         Returns:
             The outputs.
         """
-        arrays = self._inputs.check_inputs(inputs)
+        arrays = self._arrays(inputs)
         results = self._outputs.allocate()
         with self._program.lock:
             self._walk.run(arrays, results, see)

@@ -23,6 +23,7 @@ from ..open_memory import OpenMemory
 from ..program import LoadedProgram
 from ..size import value_of
 from .graph import ProfileRow, check_repeat, profile_walk
+from .random_inputs import random_states
 from .signature import (
     Inputs,
     OutputRow,
@@ -55,6 +56,7 @@ class OpenExecutor(Closing):
         self._program = program
         self._sizes: OpenSizes = plan.open
         self._names = tuple(spec.name for spec in plan.inputs)
+        self._draws = random_states(plan.inputs)
         self._rows = tuple((spec, array_dtype(spec)) for spec in plan.inputs)
         self._output_names = tuple(spec.name for spec in plan.outputs)
         self._output_types = tuple(array_dtype(spec) for spec in plan.outputs)
@@ -207,6 +209,8 @@ class OpenExecutor(Closing):
     def _arrays(self, inputs: Inputs) -> list[np.ndarray]:
         """Return contiguous arrays of the right element types in the model's order."""
         arrays: list[np.ndarray] = []
+        if self._draws is not None:
+            inputs = self._draws.completed(inputs, len(self._names))
         values = ordered_values(inputs, self._names)
         for value, (spec, dtype) in zip(values, self._rows):  # noqa: B905 # as many, and faster
             array = value if type(value) is np.ndarray else as_array(value, spec.name)

@@ -9,8 +9,10 @@ import numpy as np
 
 from ..artifact.passport import Passport
 from ..artifact.plan import TensorSpec
+from ..artifact.random_state import visible
 from ..closing import Closing
 from ..program import LoadedProgram
+from .random_inputs import random_states
 from .signature import CheckedSignature, Inputs
 
 
@@ -26,11 +28,12 @@ class PlanExecutor(Closing):
         self._program = program
         self._inputs = CheckedSignature(plan.inputs, "input")
         self._outputs = CheckedSignature(plan.outputs, "output")
+        self._draws = random_states(plan.inputs)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Inputs of the model, in its order."""
-        return self._inputs.specs
+        return visible(self._inputs.specs)
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
@@ -57,7 +60,7 @@ class PlanExecutor(Closing):
             ModelError: The inputs are not what the model takes. No native code has run.
             PluginError: A region failed.
         """
-        arrays = self._inputs.check_inputs(inputs)
+        arrays = self._arrays(inputs)
         results = self._outputs.allocate()
         self._execute(arrays, results)
         return dict(zip(self._outputs.names, results, strict=True))
@@ -69,8 +72,13 @@ class PlanExecutor(Closing):
             ModelError: Inputs or outputs are not what the model takes. No native code has run.
             PluginError: A region failed.
         """
-        arrays = self._inputs.check_inputs(inputs)
+        arrays = self._arrays(inputs)
         self._execute(arrays, self._outputs.check_outputs(outputs, arrays))
+
+    def _arrays(self, inputs: Inputs) -> list[np.ndarray]:
+        if self._draws is not None:
+            inputs = self._draws.completed(inputs, len(self._inputs.names))
+        return self._inputs.check_inputs(inputs)
 
     @abstractmethod
     def _execute(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> object:

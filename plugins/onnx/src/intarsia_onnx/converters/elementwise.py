@@ -15,6 +15,7 @@ from intarsia_runtime.dtype import DType
 
 from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
+from .random import dropped
 
 _EXACT = 1 << 53  # integers up to here are floats
 
@@ -269,10 +270,11 @@ def identity(node: NodeContext) -> Expr:
 
 
 def dropout(node: NodeContext) -> tuple[Expr, ...]:
-    """Convert Dropout at inference: the operand itself, and a mask that drops nothing."""
+    """Convert Dropout: at inference the operand itself, and a mask that drops nothing."""
     x = node.input(0)
     if node.optional(2) is not None and node.required_scalar(2, "training_mode"):
-        raise node.unsupported("dropout in training mode")
+        ratio = node.scalar(0.5, DType.FLOAT32) if node.optional(1) is None else node.input(1)
+        return dropped(node, x, ratio)
     if not node.wants(1):
         return (x,)
     if rank_of(x) and not node.type_of(0).is_static:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import numpy as np
 from msgspec import Struct, field
@@ -174,7 +175,9 @@ def _results(node: NodeContext, iterations: Iterations, given: Sequence[Expr]) -
     head = (
         () if iterations.iteration is None else (iterations.iteration, node.array(np.array(True)))
     )
-    results = node.body("body", [*head, *given])
+    draws = node.folder.draws
+    with nullcontext() if draws is None else draws.repeated():
+        results = node.body("body", [*head, *given])
     if len(results) < iterations.heads + len(iterations.state):
         raise node.model_error(f"the body gives {len(results)} values")
     return results

@@ -112,9 +112,8 @@ def _transformed(node: NodeContext, x: Expr, factors: np.ndarray, *, parts: int)
 
 def stft(node: NodeContext) -> Expr:
     """Convert STFT of frames of a known length at known places; the run may know how many."""
+    node.ranked_shape(0, 2, 3)
     signal = sizes_of(node.input(0))
-    if len(signal) not in (2, 3):
-        raise node.model_error(f"{node.type_of(0)} is no signal")
     length, given = signal[1], signal[2] if len(signal) == 3 else 1
     hop, size = node.required_integer(1, "the step"), _frame_length(node, length)
     fits = require_at_most(size, length, f"{node.op_type}: a frame is as long as the signal")
@@ -149,6 +148,7 @@ def _frame_length(node: NodeContext, length: Size) -> int:
     if node.optional(3) is not None:
         return node.required_integer(3, "the length")
     if node.optional(2) is not None:
+        node.ranked_shape(2, 1)
         (length,) = sizes_of(node.input(2))
     if not isinstance(length, int):
         raise node.unsupported("STFT of frames whose length only the run knows")

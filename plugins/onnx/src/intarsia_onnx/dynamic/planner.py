@@ -70,6 +70,7 @@ class Planner(Importer):
         fixed: Mapping[str, np.ndarray],
     ) -> None:
         super().__init__(model, CONVERTERS, inputs, fixed)
+        self._folder.draws = None
         self._shown: dict[str, Var] = {}
         self._nested: dict[str, IRModule] = {}
         self._believes = False  # the run shows what values are

@@ -32,6 +32,7 @@ _TABLES = (
     structure_cases.sampling_cases,
     structure_cases.tree_cases,
     structure_cases.int4_cases,
+    structure_cases.random_cases,
     counted_cases.found_cases,
     counted_cases.box_cases,
     counted_cases.distinct_cases,

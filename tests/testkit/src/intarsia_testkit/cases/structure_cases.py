@@ -178,6 +178,17 @@ def tree_cases() -> Iterator[Case]:
             yield Case("tree_leaves", (x, splits, nodes, trees))
 
 
+def random_cases() -> Iterator[Case]:
+    """``random_bits``: keys and numbers of runs at both ends, each of the four lanes."""
+    least, most = -(1 << 63), (1 << 63) - 1
+    states = ((0, 0), (least, 1), (most, most), (-1, least))
+    for lane, state in enumerate(states):
+        for shape in ((), (0, 3), (17,), (3, 1, 33)):
+            attrs = {"shape": shape, "stream": 7 * lane, "lane": lane, "key": -1}
+            yield Case("random_bits", (np.array(state, np.int64),), attrs)
+    yield Case("random_bits", (np.zeros(2, np.int64),), {"shape": (40,), "stream": 3, "key": 5})
+
+
 def int4_cases() -> Iterator[Case]:
     """``nn.int4_matmul``: rows of each tile and none, one block and several."""
     rng = np.random.default_rng(12)
