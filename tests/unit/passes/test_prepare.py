@@ -209,6 +209,35 @@ def test_folds_padding_into_a_convolution():
     assert prepared(conv(padded), params=(X,)) == ["nn.conv"]
 
 
+@pytest.mark.parametrize(
+    ("size", "window", "attrs", "left"),
+    [
+        ((1, 1), (3, 3), {}, (1, 1)),
+        ((1, 9), (3, 3), {}, (1, 3)),
+        ((2, 2), (3, 3), {}, (3, 3)),
+        ((2, 2), (3, 3), {"strides": (2, 2)}, (2, 2)),
+        ((2, 1), (5, 5), {"padding": ((2, 2), (2, 2))}, (3, 1)),
+        ((3, 3), (3, 3), {"dilation": (3, 3), "padding": ((3, 3), (3, 3))}, (1, 1)),
+        ((1, 1), (3, 3), {"padding": ((4, 4), (4, 4))}, (3, 3)),
+    ],
+)
+def test_crops_a_window_to_what_meets_the_image(size, window, attrs, left):
+    x, weight = var("x", 2, 3, *size), fixed(4, 3, *window)
+    before = module(node("nn.conv", x, weight, **{**CONV, **attrs}), params=(x,))
+    assert prepared(before.main.body, params=(x,)) == ["nn.conv"]
+    (found,) = calls(PREPARE.run(before, check=True).main)
+    assert found.args[1].type.shape[2:] == left  # type: ignore[union-attr]
+
+
+def test_a_window_that_is_not_finite_stays():
+    weight = constant(np.full((4, 3, 3, 3), np.inf, np.float32))
+    x = var("x", 1, 3, 1, 1)
+    (found,) = calls(
+        PREPARE.run(module(node("nn.conv", x, weight, **CONV), params=(x,)), check=True).main
+    )
+    assert found.args[1].type.shape[2:] == (3, 3)  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("groups", [1, 3])
 def test_folds_batch_norm_into_a_convolution(groups, bias):

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from ..graph.expr import Call, Expr, call
+import numpy as np
+from msgspec.structs import replace
+
+from ..graph.expr import Call, Constant, Expr, call, constant, tensor_type
 from . import nn
 from .batch_axis import first_axis, give_batch_axis, product
 from .derivative import derivative
@@ -146,3 +149,40 @@ def pad_into_conv(expr: Expr) -> Expr | None:
             return call(Conv, x, *rest, attrs=attrs, span=expr.span)
         case _:
             return None
+
+
+@simplification(Conv)
+def crop_window(expr: Expr) -> Expr | None:
+    """nn.conv(x, w) --> nn.conv(x, the taps of w that meet an element of x)
+
+    Where an image is smaller than the window, as at the end of a network for small images, some
+    taps meet nothing but padding: of 3x3 windows of an image of one element, all but one.
+    """
+    match expr:
+        case Call("nn.conv", (x, Constant() as weight, *rest), Conv.Attrs() as attrs):
+            sizes = list(zip(tensor_type(x).shape[2:], tensor_type(expr).shape[2:], strict=True))
+        case _:
+            return None
+    taps, padding = [slice(None)] * 2, list(attrs.padding)
+    for axis, (size, count) in enumerate(sizes):
+        width = tensor_type(weight).shape[2 + axis]
+        if not (isinstance(size, int) and isinstance(count, int) and isinstance(width, int)):
+            return None
+        low, high = attrs.padding[axis]
+        step, gap = attrs.strides[axis], attrs.dilation[axis]
+        met = [
+            tap
+            for tap in range(width if size < width * gap else 0)
+            if any(0 <= place * step + tap * gap - low < size for place in range(count))
+        ]
+        first, last = (met[0], met[-1]) if met else (0, width - 1)
+        inside = (low - first * gap, high - (width - 1 - last) * gap)
+        if min(inside) < 0:
+            first, last, inside = 0, width - 1, (low, high)
+        taps.append(slice(first, last + 1))
+        padding[axis] = inside
+    if tuple(padding) == attrs.padding or not np.isfinite(weight.data).all():
+        return None
+    cropped = constant(np.ascontiguousarray(weight.data[tuple(taps)]), name=weight.name)
+    changed = replace(attrs, padding=tuple(padding))
+    return call(Conv, x, cropped, *rest, attrs=changed, span=expr.span)
