@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from intarsia_ir.graph.types import TensorType
 from intarsia_onnx import from_onnx
-from intarsia_runtime.errors import IntarsiaError, UnsupportedError
+from intarsia_onnx.reader import read_model
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import IntarsiaError, ModelError, UnsupportedError
 
 from .onnx_models import model, node
 
@@ -290,5 +293,9 @@ def test_bodies_that_cannot_be_expanded() -> None:
         [helper.make_empty_tensor_value_info("b")],
     )
     proto = model([node("SequenceMap", "x", name="spot", body=graph)], {"x": (2,)})
-    with pytest.raises(UnsupportedError, match="attribute 'body', which cannot be expanded"):
+    with pytest.raises(ModelError, match="the operand is no sequence"):
         from_onnx(proto)
+    read = read_model(proto)
+    (found,) = read.graph.nodes
+    with pytest.raises(UnsupportedError, match="attribute 'body', which cannot be expanded"):
+        read.bodies.expand(found, read.opset, [TensorType((2,), DType.FLOAT32)])

@@ -103,7 +103,10 @@ class NodeContext(Builder):
             attrs: Attributes that it has besides those of the node.
         """
         given = {**self.node.attrs, **attrs}
-        node = replace(self.node, op_type=op_type, domain="", attrs=given)
+        return self.replaced(replace(self.node, op_type=op_type, domain="", attrs=given), args)
+
+    def replaced(self, node: Node, args: Sequence[Expr | None]) -> NodeContext:
+        """Return another node with its operands in the place of this one."""
         return NodeContext(
             node,
             args,

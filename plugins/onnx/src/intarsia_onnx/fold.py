@@ -42,6 +42,7 @@ class ConstantFolder:
     Attributes:
         run_sizes: The size variables that calls define.
         draws: The streams of random numbers; ``None`` where none may be compiled.
+        stacked: Tuples that are sequences of slices of their only field.
     """
 
     def __init__(self, value_budget: int = VALUE_BUDGET, total_budget: int = TOTAL_BUDGET) -> None:
@@ -52,6 +53,7 @@ class ConstantFolder:
         self._partial: dict[Expr, np.ndarray] = {}
         self.run_sizes = RunSizes()
         self.draws: Draws | None = Draws()
+        self.stacked: set[Expr] = set()
 
     def value(self, expr: Expr) -> np.ndarray | None:
         """Return the value of ``expr``, or ``None`` if it depends on an input or costs too much."""

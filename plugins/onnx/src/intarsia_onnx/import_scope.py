@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from intarsia_ir.graph.expr import Expr, Function, constant
+from intarsia_ir.graph.expr import Expr, Function, Tuple, constant
 from intarsia_ir.graph.module import IRModule, StoredAs
 from intarsia_runtime.artifact.plan import NARROW
 from intarsia_runtime.errors import ModelError, UnsupportedError
@@ -68,7 +68,9 @@ def values_around(scope: ImportScope) -> set[Expr]:
     found: set[Expr] = set()
     around: ImportScope | None = scope
     while around is not None:
-        found.update(value for value in around.values.values() if value is not None)
+        for value in around.values.values():
+            if value is not None:
+                found.update(value.fields if isinstance(value, Tuple) else (value,))
         around = around.outer
     return found
 

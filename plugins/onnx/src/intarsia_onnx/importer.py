@@ -21,6 +21,7 @@ from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .builder import STATIC_HINT, Builder
 from .context import Converted, Converter, Diverging, Narrow, NodeContext
+from .converters.sequences import TAKE_SEQUENCES, is_sequence
 from .flow import Branch, Flow, chosen, fits
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node
@@ -127,6 +128,10 @@ class Importer:
             params.append(param)
         results = self._import(scope)
         outputs = [value for value in results if value is not None]
+        for info, value in zip(graph.outputs, results, strict=True):
+            if value is not None and is_sequence(value):
+                where = f"output '{info.name}'"
+                self._problems.append(UnsupportedError("is no tensor but a sequence", where=where))
         if self._problems or self._unknown:
             raise self._report()
         body = outputs[0] if len(outputs) == 1 else make_tuple(outputs)
@@ -166,7 +171,8 @@ class Importer:
         flow = Flow(functions, partial(values_around, scope.copied()))
         trials = [self._trial(scope, number, branch) for branch in fork.branches]
         both = [trial for trial in trials if trial is not None]
-        if len(both) == 2 and _types(both[0]) == _types(both[1]):
+        tensors = all(not is_sequence(value) for trial in both for value in trial.results)
+        if len(both) == 2 and tensors and _types(both[0]) == _types(both[1]):
             builder = Builder(node.span, self._folder)
             return [*flow.choose(builder, fork.condition, (both[0], both[1]))]
         if len(both) == 2:
@@ -205,8 +211,8 @@ class Importer:
         if scope.outer is None:
             self._inside = 0
         nothing: list[Expr | None] = [None] * len(node.outputs)
-        name = converter_name(node)
-        converter = self._converters.get(name)
+        known_as = converter_name(node)
+        converter = self._converters.get(known_as)
         if converter is None and not self._model.bodies.knows(node, scope.opset):
             self._unknown.setdefault((node.domain, node.op_type), []).append(node.span.name)
             return nothing
@@ -218,9 +224,14 @@ class Importer:
             args.append(value)
 
         stored = [scope.stored_type(name) if name else None for name in node.inputs]
-        if any(stored) and converter_name(node) not in TAKE_NARROW:
+        if any(stored) and known_as not in TAKE_NARROW:
             first = next(filter(None, stored))
             message = f"operator '{node.op_type}' of {first} is not supported"
+            self._problems.append(UnsupportedError(message, where=str(node.span)))
+            return nothing
+        places = TAKE_SEQUENCES.get(known_as, ())
+        if any(x and is_sequence(x) and n not in places for n, x in enumerate(args)):
+            message = f"operator '{node.op_type}' of a sequence is not supported"
             self._problems.append(UnsupportedError(message, where=str(node.span)))
             return nothing
         before, self._problems = self._problems, []

@@ -313,10 +313,9 @@ class _MessageReader:
             raise UnsupportedError(f"weight '{name}' is sparse")
         nodes = [self._node(node, opset, depth) for node in message.node]
         nodes = sorted_nodes(nodes, f"{self._source}: graph '{message.name}'")
-        inputs = tuple(
-            self._values.value(v, "input") for v in message.input if v.name not in weights or depth
-        )
-        outputs = tuple(self._values.value(v, "output") for v in message.output)
+        read = self._values.inner_value if depth else self._values.value
+        inputs = tuple(read(v, "input") for v in message.input if v.name not in weights or depth)
+        outputs = tuple(read(v, "output") for v in message.output)
         return Graph(message.name, inputs, outputs, weights, tuple(nodes))
 
     def _node(self, node: onnx.NodeProto, opset: int, depth: int) -> Node:

@@ -86,6 +86,23 @@ class ValueReader:
             return ValueInfo(info.name, None, self._type_text(info.type))
         return self._plain_value(info, role)
 
+    def inner_value(self, info: ValueInfoProto, role: str) -> ValueInfo:
+        """Return an input or an output of a graph inside a node, which need not be a tensor.
+
+        The values that the node gives to the graph say what they are.
+
+        Args:
+            info: Its declaration.
+            role: ``input`` or ``output``.
+
+        Raises:
+            ModelError: Its name is no text, or its size is impossible.
+        """
+        check_text(info.name)
+        if self._is_plain(info.type):
+            return self._plain_value(info, role)
+        return ValueInfo(info.name, None, self._type_text(info.type))
+
     def _note_refusal(self, read_plain: Callable[[], object]) -> None:
         """Keep the first refusal, for whoever wants compiled functions only."""
         if self.refused is None:

@@ -35,6 +35,7 @@ from . import (
     recurrent,
     reduction,
     selection,
+    sequences,
     shapes,
     signal,
     spatial,
@@ -42,7 +43,7 @@ from . import (
     trees,
 )
 
-CONVERTERS: Mapping[str, Converter] = MappingProxyType(
+TENSOR_CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
         **attention.CONVERTERS,
         **classical.CONVERTERS,
@@ -79,4 +80,10 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     }
 )
 
-__all__ = ["CONVERTERS"]
+"""Converters of operators whose operands and results are tensors."""
+
+CONVERTERS: Mapping[str, Converter] = MappingProxyType(
+    {**TENSOR_CONVERTERS, **sequences.CONVERTERS}
+)
+
+__all__ = ["CONVERTERS", "TENSOR_CONVERTERS"]

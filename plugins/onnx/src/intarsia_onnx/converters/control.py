@@ -28,7 +28,16 @@ from intarsia_runtime.errors import ModelError
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
 from ..context import Diverging, NodeContext
 from ..flow import Branch, Flow
+from .appending import collecting_loop
 from .iterations import iterated_loop, iterated_scan
+from .sequences import (
+    are_formed_alike,
+    flat_values,
+    is_sequence,
+    regrouped,
+    stacked_alike,
+    tensors_of,
+)
 
 MAX_WRITTEN = 2048
 """Most nodes that the iterations of a loop may become, if it cannot stay a loop."""
@@ -55,12 +64,32 @@ def if_(node: NodeContext) -> tuple[Expr, ...]:
             raise node.model_error(f"the condition must be one bool, got shape {known.shape}")
         return node.branch("then_branch" if known.reshape(()) else "else_branch")
     then, orelse = _branch(node, "then_branch"), _branch(node, "else_branch")
+    if len(then.results) != len(orelse.results):
+        raise node.model_error(
+            f"branches give {len(then.results)} and {len(orelse.results)} results"
+        )
+    if not any(is_sequence(value) for value in (*then.results, *orelse.results)):
+        return _choose(node, then, orelse)
+    pairs: list[tuple[Expr, Expr]] = []
+    for a, b in zip(then.results, orelse.results, strict=True):
+        pair = (a, b) if are_formed_alike(node, a, b) else stacked_alike(node, a, b)
+        if pair is None:
+            raise node.unsupported("branches give sequences of different lengths")
+        pairs.append(pair)
+    values = [[pair[n] for pair in pairs] for n in range(2)]
+    branches = (
+        Branch(flat_values(values[0]), then.guards),
+        Branch(flat_values(values[1]), orelse.guards),
+    )
+    return regrouped(node, values[0], _choose(node, *branches))
+
+
+def _choose(node: NodeContext, then: Branch, orelse: Branch) -> tuple[Expr, ...]:
+    """Return the results of the branch that the condition chooses in the run; all are tensors."""
     then_values, else_values = then.results, orelse.results
     has_guards = bool(then.guards or orelse.guards)
     if has_guards and node.flow is None:
         raise node.unsupported("a branch asks of sizes what the other does not", STATIC_HINT)
-    if len(then_values) != len(else_values):
-        raise node.model_error(f"branches give {len(then_values)} and {len(else_values)} results")
     condition = node.reshape(node.input(0), ())
     differ = [(a, b) for a, b in zip(then_values, else_values, strict=True) if a.type != b.type]
     if differ:
@@ -127,7 +156,7 @@ def _branch(node: NodeContext, name: str) -> Branch:
 def loop(node: NodeContext) -> tuple[Expr, ...]:
     """Convert Loop: a small one of known iterations is written out, another stays a loop."""
     if node.flow is not None and not _is_written_out(node):
-        return iterated_loop(node, node.flow)
+        return _iterated(node, node.flow)
     iterations = (
         1 << 63
         if node.optional(0) is None
@@ -142,13 +171,21 @@ def loop(node: NodeContext) -> tuple[Expr, ...]:
         results = node.body("body", given)
         known = node.folder.value(results[0])
         if known is None and node.flow is not None:
-            return iterated_loop(node, node.flow)
+            return _iterated(node, node.flow)
         if known is None:
             raise node.unsupported("Loop whose condition is not known at compile time", STATIC_HINT)
         going = bool(known.reshape(()))
         state = list(results[1 : 1 + len(state)])
-        rows.append(results[1 + len(state) :])
+        rows.append(tensors_of(node, results[1 + len(state) :]))
     return (*state, *_stacked(node, len(node.node.outputs) - len(state), rows))
+
+
+def _iterated(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
+    """Convert a Loop that stays one; what it appends to sequences it collects."""
+    collecting = collecting_loop(node)
+    if collecting is None:
+        return iterated_loop(node, flow)
+    return collecting.results(iterated_loop(collecting.node, flow))
 
 
 def _is_written_out(node: NodeContext) -> bool:
@@ -193,7 +230,7 @@ def scan(node: NodeContext) -> tuple[Expr, ...]:
             node.item(x, axis, iterations - 1 - iteration if backwards else iteration)
             for x, axis, backwards in zip(inputs, axes, back, strict=True)
         ]
-        results = node.body("body", [*state, *given])
+        results = tensors_of(node, node.body("body", [*state, *given]))
         rows.append(results[len(state) :])
         state = list(results[: len(state)])
     return (*state, *_scan_outputs(node, len(node.node.outputs) - len(state), rows))

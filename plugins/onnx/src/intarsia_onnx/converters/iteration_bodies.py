@@ -17,6 +17,7 @@ from intarsia_ir.ops import control
 from ..builder import STATIC_HINT, sizes_of
 from ..context import NodeContext
 from ..graph import Graph
+from .sequences import tensors_of
 
 MOST_ROUNDS = 6
 """How often a body is imported until the sizes of its values are settled."""
@@ -177,7 +178,7 @@ def _results(node: NodeContext, iterations: Iterations, given: Sequence[Expr]) -
     )
     draws = node.folder.draws
     with nullcontext() if draws is None else draws.repeated():
-        results = node.body("body", [*head, *given])
+        results = tensors_of(node, node.body("body", [*head, *given]))
     if len(results) < iterations.heads + len(iterations.state):
         raise node.model_error(f"the body gives {len(results)} values")
     return results

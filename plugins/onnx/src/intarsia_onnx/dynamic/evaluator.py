@@ -21,7 +21,7 @@ from intarsia_runtime.errors import IntarsiaError, ModelError, ResourceError, Un
 from intarsia_runtime.loading import PieceCall
 
 from ..context import NodeContext
-from ..converters import CONVERTERS
+from ..converters import TENSOR_CONVERTERS
 from ..fold import ConstantFolder
 from ..graph import Bodies, Graph, Node
 from ..importer import unwrapped
@@ -225,7 +225,7 @@ def moves_strings(node: Node) -> bool:
 def runs_by_converter(node: Node) -> bool:
     """Whether a node can be carried out by the operators that its converter makes."""
     name = converter_name(node)
-    return name in CONVERTERS and name != GRADIENT
+    return name in TENSOR_CONVERTERS and name != GRADIENT
 
 
 def _convert(
@@ -240,7 +240,7 @@ def _convert(
     given = [None if x is None or not is_narrow(x.dtype) else x.dtype for x in operands]
     context = NodeContext(node, args, opset, folder, used, no_branch, given)
     found: dict[str, np.dtype] = {}
-    results = unwrapped(node, CONVERTERS[converter_name(node)](context), given, found)
+    results = unwrapped(node, TENSOR_CONVERTERS[converter_name(node)](context), given, found)
     results = results[: len(node.outputs)]
     for value in results:
         if isinstance(value.type, TensorType) and value.type.is_static:

@@ -28,7 +28,7 @@ from intarsia_runtime.errors import UnsupportedError
 
 from ..builder import STATIC_HINT
 from ..context import NodeContext
-from ..converters import CONVERTERS
+from ..converters import TENSOR_CONVERTERS
 from ..graph import Bodies, Graph, Model, Node, ValueInfo
 from ..importer import Importer, ImportScope, with_stored
 from ..kernels import KERNELS, OWN_DOMAIN
@@ -69,7 +69,7 @@ class Planner(Importer):
         inputs: Mapping[str, TensorType],
         fixed: Mapping[str, np.ndarray],
     ) -> None:
-        super().__init__(model, CONVERTERS, inputs, fixed)
+        super().__init__(model, TENSOR_CONVERTERS, inputs, fixed)
         self._folder.draws = None
         self._shown: dict[str, Var] = {}
         self._nested: dict[str, IRModule] = {}
@@ -305,7 +305,7 @@ class Planner(Importer):
             key = (inner.domain, inner.op_type)
             if key in KERNELS or runs_by_converter(inner):
                 continue
-            if converter_name(inner) in CONVERTERS:
+            if converter_name(inner) in TENSOR_CONVERTERS:
                 text = f"operator '{inner.op_type}' cannot wait for values of the run"
                 self._refused.append(
                     UnsupportedError(text, where=str(inner.span), hint=STATIC_HINT)
