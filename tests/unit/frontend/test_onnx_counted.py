@@ -211,6 +211,16 @@ def test_pads_that_are_inputs(mode: str) -> None:
     check(made, *({"x": floats(4, 5), "p": vector(*r), "v": np.array(7, F32)} for r in rows))
 
 
+def test_a_product_of_rows_whose_length_is_an_input() -> None:
+    nodes = [node("Reshape", "x s", "r"), node("MatMul", "r w", "y")]
+    weights = {"w": floats(12, 33, seed=3)}
+    made = typed(nodes, {"x": (F32, ("N", 4)), "s": (I64, (2,))}, weights=weights)
+    check(made, *({"x": floats(n, 4), "s": vector(-1, 12)} for n in (3, 60)), tolerance=1e-4)
+    refused = pytest.raises(ModelError, match="must be equal")
+    with intarsia.build(made, "llvm").load(threads=1) as executable, refused:
+        executable.run({"x": floats(6, 4), "s": vector(-1, 8)})
+
+
 def test_as_many_rows_as_are_found_and_the_rest_filled_up() -> None:
     """A detector that finds nothing gives rows of the value."""
     nodes = [

@@ -201,7 +201,7 @@ class _OpenProduct(Struct, frozen=True):
         """Share panels and groups of blocks between threads."""
         tile, width = self.tiles.sizes[0], self.weight.shape[2]
         counts, bound = self.tiles.counts("rows")
-        row_bytes = max(1, self.left.k * self.weight.dtype.bytes * tile)
+        row_bytes = max(1, self.weight.shape[1] * self.weight.dtype.bytes * tile)
         in_panel = max(1, min(_TILES, self.tiling.panel_bytes // row_bytes))
         panels = maximum((counts[0] + (in_panel - 1)) // in_panel, 1)
         stmts: list[Stmt] = []
@@ -263,7 +263,7 @@ class _OpenProduct(Struct, frozen=True):
             shared: Number of the tile in its panel, and how many there are.
         """
         weight, tiles, (block, used) = self.weight, self.tiles, part
-        depth, width = self.left.k, weight.shape[2]
+        depth, width = weight.shape[1], weight.shape[2]
         first = TirVar("start")
         fetched = (
             None

@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM and GRU as operators: sizes only known at run time, and layers of quantized products."""
+"""LSTM and GRU as operators: sizes only known at run time, and layers of quantized products.
+
+Sequences of a batch may differ in length. Behind the end of one its gates are set so that the state
+stays: of LSTM the cell is kept and nothing is added to it, of GRU the state is kept.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr, get_item
-from intarsia_ir.ops import binary, nn, recurrent
+from intarsia_ir.ops import binary, compare, generate, indexing, nn, recurrent
+from intarsia_ir.tir.tensor import extents
+from intarsia_runtime.dtype import DType
 
 from ..builder import dtype_of
 from ..context import NodeContext
+
+OPEN, SHUT = 1e4, -1e4
+"""What a gate is before the logistic function, to be 1 and 0 whatever the state adds to it."""
 
 
 class QuantizedProducts(Struct, frozen=True):
@@ -39,7 +49,7 @@ def open_recurrent(
     """Convert a layer to one operator for each direction.
 
     Args:
-        node: The node, with default activations and without lengths.
+        node: The node, with default activations.
         x: The sequence ``[steps, batch, size]``.
         flags: For each direction, whether it goes backward.
         sizes: Steps, batch and the size of the state.
@@ -88,6 +98,9 @@ def _direction(
         if is_lstm:
             bias = node.folded(node.call(binary.Add, bias, own))
         product = node.call(binary.Add, product, bias)
+    inside = _inside(node, sizes)
+    if inside is not None:
+        product = node.call(compare.Where, inside, product, _kept_gates(node, hidden))
     if quantized is None:
         weights = (node.folded(node.transpose(node.item(node.input(2), 0, index), (1, 0))),)
     else:
@@ -101,7 +114,53 @@ def _direction(
         before = bool(node.integer("linear_before_reset", 0))
         attrs = recurrent.Gru.Attrs(reverse=backward, linear_before_reset=before)
         result = node.call(recurrent.Gru, product, first, *weights, own, attrs=attrs)
-    return tuple(get_item(result, n, span=node.span) for n in range(3 if is_lstm else 2))
+    states, last, *cells_left = (
+        get_item(result, n, span=node.span) for n in range(3 if is_lstm else 2)
+    )
+    if inside is not None:
+        if is_lstm and not backward:
+            last = _at_the_end(node, states, first, sizes)
+        states = node.call(compare.Where, inside, states, node.scalar(0.0, dtype_of(x)))
+    return (states, last, *cells_left)
+
+
+def has_lengths(node: NodeContext, steps: int) -> bool:
+    """Whether a sequence of the batch may be shorter than the steps."""
+    known = node.constant_value(4)
+    return node.optional(4) is not None and not (known is not None and np.all(known == steps))
+
+
+def _inside(node: NodeContext, sizes: tuple[int, int, int]) -> Expr | None:
+    """Whether a step ``[steps, batch, 1]`` is one of its sequence; ``None`` if all are."""
+    steps, batch, _ = sizes
+    if not has_lengths(node, steps):
+        return None
+    lengths = node.cast(node.input(4), DType.INT64)
+    stop = extents((steps,))[0]
+    attrs = generate.Arange.Attrs(start=0, stop=stop, step=1, dtype=DType.INT64)
+    numbers = node.reshape(node.call(generate.Arange, attrs=attrs), (steps, 1, 1))
+    return node.call(compare.Less, numbers, node.reshape(lengths, (1, batch, 1)))
+
+
+def _kept_gates(node: NodeContext, hidden: int) -> Expr:
+    """Return gates that keep the state, in ONNX's order."""
+    order = (SHUT, 0.0, OPEN, 0.0) if node.op_type == "LSTM" else (OPEN, 0.0, 0.0)
+    return node.array(np.repeat(np.array(order, np.float32), hidden))
+
+
+def _at_the_end(node: NodeContext, states: Expr, first: Expr, sizes: tuple[int, int, int]) -> Expr:
+    """Return the state of each sequence's last step; of an empty one the first state."""
+    steps, batch, hidden = sizes
+    lengths = node.cast(node.input(4), DType.INT64)
+    one = node.scalar(1, DType.INT64)
+    width = node.reshape(node.size_tensor(batch), ())
+    attrs = generate.Arange.Attrs(start=0, stop=extents((batch,))[0], step=1, dtype=DType.INT64)
+    row = node.call(binary.Multiply, node.call(binary.Subtract, lengths, one), width)
+    places = node.call(binary.Add, row, node.call(generate.Arange, attrs=attrs))
+    flat = node.reshape(states, (steps * batch, hidden))
+    found = node.call(indexing.Take, flat, places, attrs=indexing.Take.Attrs(axis=0))
+    is_any = node.call(compare.GreaterEqual, node.reshape(lengths, (batch, 1)), one)
+    return node.call(compare.Where, is_any, found, first)
 
 
 def _initial(node: NodeContext, index: int, direction: int, batch: int, hidden: int) -> Expr:

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers over batches of open size whose sequences differ in length, as ONNX Runtime computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import intarsia
+from intarsia_ir.graph.guards import collecting_guards
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import UnsupportedError
+
+SIZE, HIDDEN = 5, 6
+GATES = {"LSTM": 4, "GRU": 3}
+
+
+def layer(op: str, direction: str, *, starts: bool, **attrs: object) -> bytes:
+    rng, count = np.random.default_rng(3), 2 if direction == "bidirectional" else 1
+    rows = GATES[op] * HIDDEN
+    shapes = {"w": (count, rows, SIZE), "r": (count, rows, HIDDEN), "b": (count, 2 * rows)}
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) * 0.4, name)
+        for name, shape in shapes.items()
+    ]
+    states = ["h", "c"][: 2 if op == "LSTM" else 1] if starts else []
+    info, kind = helper.make_tensor_value_info, TensorProto.FLOAT
+    inputs = [info("x", kind, ["t", "n", SIZE]), info("lengths", TensorProto.INT32, ["n"])]
+    inputs += [info(name, kind, [count, "n", HIDDEN]) for name in states]
+    results = ["y", "last", "cell"][: 3 if op == "LSTM" else 2]
+    node = helper.make_node(
+        op, ["x", "w", "r", "b", "lengths", *states], results,
+        direction=direction, hidden_size=HIDDEN, **attrs,
+    )  # fmt: skip
+    outputs = [helper.make_empty_tensor_value_info(name) for name in results]
+    graph = helper.make_graph([node], "g", inputs, outputs, weights)
+    imports = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+
+
+LAYERS = [
+    (op, direction, starts, attrs)
+    for op, direction in (
+        *(("GRU", name) for name in ("forward", "reverse", "bidirectional")),
+        *(("LSTM", name) for name in ("forward", "reverse", "bidirectional")),
+    )
+    for starts in (False, True)
+    for attrs in ({}, {"linear_before_reset": 1}) [: 2 if op == "GRU" else 1]
+    if not (starts and op == "LSTM" and direction != "forward")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "direction", "starts", "attrs"), LAYERS)
+def test_sequences_of_different_lengths(op: str, direction: str, starts: bool, attrs: dict) -> None:
+    data = layer(op, direction, starts=starts, **attrs)
+    session = onnxruntime.InferenceSession(data)
+    with collecting_guards():
+        module = from_onnx(data)
+    artifact = intarsia.build(data, "llvm")
+    assert artifact.passport.executor["kind"] == "aot"
+    rng = np.random.default_rng(4)
+    with artifact.load(threads=1) as executable:
+        for steps, lengths in ((7, (7, 2, 5)), (4, (4, 4)), (9, (1,)), (3, (1, 3, 2, 3, 1))):
+            feeds = {"x": (steps, len(lengths), SIZE)}
+            for info in session.get_inputs()[2:]:
+                feeds[info.name] = (info.shape[0], len(lengths), HIDDEN)
+            given = {n: rng.standard_normal(s).astype(np.float32) for n, s in feeds.items()}
+            given["lengths"] = np.array(lengths, np.int32)
+            wanted = session.run(None, given)
+            for found in ([*executable.run(given).values()], evaluate(module.main, given, module)):
+                for mine, theirs in zip(found, wanted, strict=True):
+                    assert mine.shape == theirs.shape
+                    np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_cell_that_begins_somewhere_at_the_end_is_refused() -> None:
+    with (
+        collecting_guards(),
+        pytest.raises(UnsupportedError, match="different lengths from a given"),
+    ):
+        from_onnx(layer("LSTM", "reverse", starts=True))
