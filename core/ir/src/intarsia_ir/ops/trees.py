@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 import numpy as np
 
 from intarsia_runtime.dtype import DType
@@ -12,7 +15,17 @@ from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
 from ..tir.buffer import Buffer
 from ..tir.build import allocate, cell, get, load, parallel, put, seq, serial, store
-from ..tir.expr import INDEX, BinaryOp, PrimExpr, binary, cast, intrinsic, select
+from ..tir.expr import (
+    INDEX,
+    BinaryOp,
+    PrimExpr,
+    binary,
+    cast,
+    index,
+    intrinsic,
+    maximum,
+    select,
+)
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
@@ -29,6 +42,11 @@ larger, and if it is not a number. A leaf goes on with itself."""
 
 ROOT, DEPTH = range(2)
 """Columns of the trees: the first node, and how many nodes the longest path has before a leaf."""
+
+
+WALKS = 8
+"""Trees that are walked at a time. On an AMD Zen 5 a forest takes 0.3 of the time that one at a time
+takes; 4 would take 0.5, and 16 0.28 with twice the code."""
 
 
 @operator("tree_leaves", OpKind.OPAQUE)
@@ -75,35 +93,51 @@ class TreeLeaves(Op):
     def loops(
         attrs: OpAttrs, x: TensorType, splits: TensorType, nodes: TensorType, trees: TensorType
     ) -> PrimFunc:
-        """Walk tree after tree for a row: its features stay in the cache, and so do the trees."""
+        """Walk some trees at a time for a row, whose features stay in the cache.
+
+        A step waits for four loads, one after the other; the walks of other trees fill that time.
+        """
         given = [
             Buffer(name, extents(kind.shape), kind.dtype)
             for name, kind in (("x", x), ("splits", splits), ("nodes", nodes), ("trees", trees))
         ]
         data, values, table, roots = given
         out = Buffer("out", extents((x.shape[0], trees.shape[0])), DType.INT32)
-        at = cell("at", INDEX)
-
-        def column(number: int) -> PrimExpr:
-            return cast(load(table, get(at), number), INDEX)
+        count = trees.shape[0]
+        together = WALKS if isinstance(count, int) else 1
+        cells = [cell(f"at{number}", INDEX) for number in range(together)]
 
         def row(number: PrimExpr) -> Stmt:
-            def step(_: PrimExpr) -> Stmt:
+            def step(at: Buffer) -> Stmt:
+                def column(place: int) -> PrimExpr:
+                    return cast(load(table, get(at), place), INDEX)
+
                 value = load(data, number, column(FEATURE))
                 lost = intrinsic(Intrinsic.ISNAN, value)
                 above = select(lost, column(MISSING), column(ABOVE))
                 below = binary(BinaryOp.LE, value, load(values, get(at)))
                 return put(at, select(below, column(BELOW), above))
 
-            def tree(which: PrimExpr) -> Stmt:
-                depth = cast(load(roots, which, DEPTH), INDEX)
-                return seq(
-                    put(at, cast(load(roots, which, ROOT), INDEX)),
-                    serial(depth, step, "step"),
-                    store(out, (number, which), cast(get(at), DType.INT32)),
-                )
+            def some(first: PrimExpr, used: Sequence[Buffer]) -> Stmt:
+                """Walk as many trees as there are cells; a leaf leads to itself."""
+                depths = [cast(load(roots, first + n, DEPTH), INDEX) for n in range(len(used))]
+                deepest = reduce(maximum, depths)
+                begin = [
+                    put(at, cast(load(roots, first + n, ROOT), INDEX)) for n, at in enumerate(used)
+                ]
+                end = [
+                    store(out, (number, first + n), cast(get(at), DType.INT32))
+                    for n, at in enumerate(used)
+                ]
+                steps = serial(deepest, lambda _: seq(*map(step, used)), "step")
+                return seq(*begin, steps, *end)
 
-            return allocate((at,), serial(out.shape[1], tree, "tree"))
+            groups = out.shape[1] // together
+            parts = [serial(groups, lambda group: some(group * together, cells), "trees")]
+            rest = count % together if isinstance(count, int) else 0
+            if rest:
+                parts.append(some(index(count - rest), cells[:rest]))
+            return allocate(tuple(cells), seq(*parts))
 
         body = parallel(out.shape[0], row)
         return PrimFunc("tree_leaves", (*given, out), 1, body)

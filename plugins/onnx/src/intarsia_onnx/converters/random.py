@@ -129,7 +129,7 @@ def _fractions(
     if draws is None or draws.is_repeated:
         raise node.unsupported("random numbers in a loop, or between nodes on the host")
     state, stream = draws.stream()
-    key = int(np.float32(node.number("seed")).view(np.uint32)) if node.has("seed") else -1
+    key = _key(node)
     words = 2 if kind is DType.FLOAT64 else 1
     bits = _DOUBLE if kind is DType.FLOAT64 else _SINGLE
 
@@ -152,6 +152,15 @@ def _fractions(
         real = node.cast(drawn, kind)
         found.append(node.call(binary.Multiply, real, node.scalar(2.0**-bits, kind)))
     return found
+
+
+def _key(node: NodeContext) -> int:
+    """Return what ``seed`` says, a number or of Dropout a whole one; -1 if there is none."""
+    if not node.has("seed"):
+        return -1
+    if node.op_type == "Dropout":
+        return node.integer("seed") & 0xFFFFFFFF
+    return int(np.float32(node.number("seed")).view(np.uint32))
 
 
 CONVERTERS = MappingProxyType(
