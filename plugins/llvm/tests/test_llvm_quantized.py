@@ -124,14 +124,49 @@ def test_product(runner, x, depth, count, flipped, dtype, cpu):
     check(runner, body, data, cpu)
 
 
-def test_weights_of_nine_bits_are_multiplied_one_by_one(runner):
-    x = given(1, 4, 5, 5)
+def nine_bits(name: str, x: Expr, weight: np.ndarray, zeros: np.ndarray, **attrs: object) -> Expr:
+    """A convolution or product whose weights less their zero points need nine bits."""
+    kind = x.type.dtype.value  # type: ignore[union-attr]  # a tensor
+    operands = [x, scalar(0.02), scalar(3, kind), constant(weight), scalar(0.002)]
+    middle = 128 if kind == "uint8" else 0
+    operands += [constant(zeros.astype(weight.dtype)), scalar(2.0), scalar(middle, kind)]
+    return apply(name, *operands, **attrs)
+
+
+@pytest.mark.parametrize("cpu", MACHINES)
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8])
+@pytest.mark.parametrize("zero", [0, 255, (3, 250, 128)])
+@pytest.mark.parametrize(("x", "w", "groups", "attrs"), [IMAGES[n] for n in (0, 1, 3)])
+def test_weights_of_nine_bits_in_convolutions(runner, x, w, groups, attrs, zero, dtype, cpu):
+    weight = byte_array("uint8", *w)
+    weight.reshape(-1)[:2] = (0, 255)
+    zeros = np.resize(np.array(zero), w[0]) if isinstance(zero, tuple) else np.array(zero)
+    settings = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), **attrs}
+    data = given(*x, dtype=dtype)
+    body = nine_bits("qnn.conv", data, weight, zeros, groups=groups, **settings)
+    names = [node.name for node in calls(check(runner, body, data, cpu))]
+    assert "qnn.conv" not in names
+
+
+@pytest.mark.parametrize("cpu", MACHINES)
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8])
+@pytest.mark.parametrize("flipped", [False, True])
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+def test_weights_of_nine_bits_in_products(runner, kind, flipped, dtype, cpu):
+    weight = byte_array(kind, *((33, 64) if flipped else (64, 33)))
+    limits = np.iinfo(kind)
+    zeros = np.where(np.arange(33) % 2, limits.min, limits.max)
+    data = given(5, 64, dtype=dtype)
+    body = nine_bits("qnn.matmul", data, weight, zeros, transpose_b=flipped)
+    assert "qnn.matmul" not in [node.name for node in calls(check(runner, body, data, cpu))]
+
+
+def test_weights_of_nine_bits_in_groups_are_multiplied_one_by_one(runner):
+    x = given(1, 8, 5, 5)
     weight = byte_array("uint8", 4, 4, 3, 3)
     weight[0, 0, 0, :2] = (0, 255)
-    scales = [scalar(0.02), scalar(3, "uint8"), constant(weight), scalar(0.002)]
-    operands = [x, *scales, scalar(0, "uint8"), scalar(0.9), scalar(2, "uint8")]
-    attrs = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
-    rewritten = check(runner, apply("qnn.conv", *operands, **attrs), x)
+    attrs = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 2}
+    rewritten = check(runner, nine_bits("qnn.conv", x, weight, np.array(0), **attrs), x)
     assert [node.name for node in calls(rewritten)] == ["qnn.conv"]
 
 

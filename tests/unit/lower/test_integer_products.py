@@ -116,8 +116,10 @@ def test_what_stays() -> None:
     )
     function = Function((opened,), conv(opened, weight))
     assert integer_products_in_float32(function, multiplies) is function
-    nine_bits = conv(opened, np.full((4, 3, 1, 1), 127, np.int8), zero=np.array(-100, np.int8))
-    function = Function((opened,), nine_bits)
+    pairs = data(1, 8, H, 4)
+    wide = np.full((4, 4, 1, 1), 127, np.int8)
+    nine_bits = conv(pairs, wide, groups=2, zero=np.array(-100, np.int8))
+    function = Function((pairs,), nine_bits)
     assert "nn.conv" in names(integer_products_in_float32(function, multiplies))
     point = Var("z", TensorType((), DType.INT8))
     parts = (constant(np.array(0, np.uint8)), constant(np.ones((4, 2), np.int8)), point)

@@ -22,6 +22,7 @@ from intarsia_runtime.dtype import DType
 
 from .quantize import (
     Array,
+    ByteWeight,
     centred,
     conv_sums,
     dense_sums,
@@ -29,6 +30,7 @@ from .quantize import (
     has_whole_groups,
     is_depthwise_weight,
     linear_of,
+    takes_rest,
 )
 from .tiling import CpuTiling
 
@@ -51,11 +53,13 @@ def conv_sums_of(node: Call, source: Expr, zero: Expr, tiling: CpuTiling) -> Exp
     kind = tensor_type(source).dtype
     bordered = _with_border(source, zero, attrs)
     plain = replace(attrs, padding=((0, 0),) * len(attrs.padding))
-    moved = 128 if kind.is_signed and not is_depthwise_weight(attrs, weight) else 0
+    moved = 128 if kind.is_signed and not is_depthwise_weight(attrs, weight.bytes) else 0
     made = conv_sums(plain, bordered, (weight, -moved), tiling, node.span)
     if made is None:
         return None
-    sums: Array = weight.astype(np.int64).sum(axis=tuple(range(1, weight.ndim)))
+    sums: Array = weight.bytes.astype(np.int64).sum(axis=tuple(range(1, weight.bytes.ndim)))
+    if weight.rest is not None:
+        sums = sums + weight.rest * weight.bytes[0].size
     return _less_zero(_plus(made[0], made[1], node), zero, moved, sums)
 
 
@@ -74,7 +78,7 @@ def dense_sums_of(node: Call, source: Expr, zero: Expr, tiling: CpuTiling) -> Ex
     weight = _centred_weight(node, 0 if is_flipped else 1)
     if weight is None:
         return None
-    total, sums = dense_sums(node, source, weight.T if is_flipped else weight, tiling)
+    total, sums = dense_sums(node, source, weight, tiling, is_flipped=is_flipped)
     moved = 128 if tensor_type(source).dtype.is_signed else 0
     if isinstance(zero, Constant):
         return _plus(total, -(int(zero.data) + moved) * sums, node)
@@ -102,8 +106,11 @@ def multiplies_bytes(node: Call) -> bool:
     if not counted:
         return False
     if _is_sum(node):
-        return _centred_weight(node, channel_axis) is not None
-    return linear_of(node, channel_axis) is not None
+        found = _centred_weight(node, channel_axis)
+    else:
+        linear = linear_of(node, channel_axis)
+        found = None if linear is None else linear.weight
+    return found is not None and takes_rest(node.attrs, found)
 
 
 def _is_sum(node: Call) -> bool:
@@ -117,7 +124,7 @@ def _has_loops(node: Call, weight: Expr) -> bool:
     return has_whole_groups(attrs, weight.data)
 
 
-def _centred_weight(node: Call, channel_axis: int) -> Array | None:
+def _centred_weight(node: Call, channel_axis: int) -> ByteWeight | None:
     """Return the constant weights of a sum, less their zero point; ``None`` if they are not."""
     weight, zero = node.args[2:]
     if not isinstance(weight, Constant) or not isinstance(zero, Constant):

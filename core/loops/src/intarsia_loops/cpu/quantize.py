@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, Span, call, constant, tensor_type
+from intarsia_ir.graph.op import OpAttrs
 from intarsia_ir.ops.binary import Add, Multiply
 from intarsia_ir.ops.nn import Conv, Matmul
 from intarsia_ir.ops.slicing import Pad
@@ -34,18 +35,33 @@ from .tiling import CpuTiling, int8x4_width
 Array = np.ndarray
 
 
+class ByteWeight(Struct, frozen=True):
+    """Weights of 8 bits less their zero point, which may take nine bits.
+
+    ``sum(x * (w - zero)) = sum(x * bytes) + rest * sum(x)``: the second sum is that of a channel of
+    ones.
+
+    Attributes:
+        bytes: int8, as the operator has them.
+        rest: int64, one for each channel, or one for all; ``None`` if it is 0.
+    """
+
+    bytes: Array
+    rest: Array | None = None
+
+
 class Linear(Struct, frozen=True):
     """The constants of a quantized convolution or product.
 
     Attributes:
-        weight: Less its zero point, int8, as the operator has it.
+        weight: Less its zero point.
         factor: What takes the accumulator to the units of the result; a scalar, or one a channel.
         bias: For each channel, int64.
         x_zero: Zero point of the data.
         y_zero: Zero point of the result, in its type.
     """
 
-    weight: Array
+    weight: ByteWeight
     factor: Array
     bias: Array
     x_zero: int
@@ -53,7 +69,7 @@ class Linear(Struct, frozen=True):
 
 
 def linear_of(node: Call, channel_axis: int) -> Linear | None:
-    """Return the constants of a call; ``None`` if one is not known, or weights need nine bits."""
+    """Return the constants of a call; ``None`` if one is not known."""
     arrays = [arg.data for arg in node.args[1:] if isinstance(arg, Constant)]
     if len(arrays) != len(node.args) - 1 or tensor_type(node).dtype.bits != 8:
         return None
@@ -68,20 +84,24 @@ def linear_of(node: Call, channel_axis: int) -> Linear | None:
     return Linear(whole, factor, total, int(x_zero), y_zero)
 
 
-def centred(weight: Array, zero: Array, channel_axis: int) -> Array | None:
-    """Return weights less their zero point, in int8; ``None`` if there are none or one needs more.
+def centred(weight: Array, zero: Array, channel_axis: int) -> ByteWeight | None:
+    """Return weights less their zero point; ``None`` if there are none.
 
     Args:
         weight: 8-bit integers.
         zero: A scalar, or one for each channel.
         channel_axis: Where weights have their channels.
     """
+    if weight.size == 0:
+        return None
     along = [1] * weight.ndim
     along[channel_axis] = -1
     whole = weight.astype(np.int32) - zero.astype(np.int32).reshape(along if zero.ndim else ())
-    if whole.size == 0 or whole.min() < -128 or whole.max() > 127:
-        return None
-    return whole.astype(np.int8)
+    if whole.min() >= -128 and whole.max() <= 127:
+        return ByteWeight(whole.astype(np.int8))
+    base = 128 if weight.dtype == np.uint8 else 0
+    rest: Array = base - zero.astype(np.int64)
+    return ByteWeight((weight.astype(np.int32) - base).astype(np.int8), rest)
 
 
 def conv_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
@@ -102,7 +122,7 @@ def conv_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
 
 
 def conv_sums(
-    plain: Conv.Attrs, source: Expr, weight_and_zero: tuple[Array, int], tiling: CpuTiling,
+    plain: Conv.Attrs, source: Expr, weight_and_zero: tuple[ByteWeight, int], tiling: CpuTiling,
     span: Span,
 ) -> tuple[Expr, Array] | None:  # fmt: skip
     """Return sums of products, and what each output channel lacks; ``None`` if it is not ours.
@@ -114,6 +134,39 @@ def conv_sums(
         tiling: Register tile of the machine.
         span: The convolution.
     """
+    weight, x_zero = weight_and_zero
+    made = _byte_sums(plain, source, (weight.bytes, x_zero), tiling, span)
+    if made is None or weight.rest is None:
+        return made
+    if not takes_rest(plain, weight):
+        return None
+    is_depthwise = is_depthwise_weight(plain, weight.bytes)
+    shape = weight.bytes.shape if is_depthwise else (1, *weight.bytes.shape[1:])
+    ones = _byte_sums(plain, source, (np.ones(shape, np.int8), x_zero), tiling, span)
+    return None if ones is None else _with_rest(made, ones, weight.rest, span)
+
+
+def takes_rest(attrs: OpAttrs, weight: ByteWeight) -> bool:
+    """Whether the sums of a channel of ones are those of all channels, if they are needed."""
+    if weight.rest is None or not isinstance(attrs, Conv.Attrs):
+        return True
+    return attrs.groups == 1 or is_depthwise_weight(attrs, weight.bytes)
+
+
+def _with_rest(
+    made: tuple[Expr, Array], ones: tuple[Expr, Array], rest: Array, span: Span
+) -> tuple[Expr, Array]:
+    """Add ``rest`` times the sums of a channel of ones to sums; both with what they lack."""
+    factor = constant(rest.astype(np.int32))
+    total = call(Add, made[0], call(Multiply, ones[0], factor, span=span), span=span)
+    return total, made[1] + ones[1] * rest
+
+
+def _byte_sums(
+    plain: Conv.Attrs, source: Expr, weight_and_zero: tuple[Array, int], tiling: CpuTiling,
+    span: Span,
+) -> tuple[Expr, Array] | None:  # fmt: skip
+    """As :func:`conv_sums`, of weights of 8 bits."""
     weight, x_zero = weight_and_zero
     outputs, _, kh, kw = weight.shape
     depthwise = is_depthwise_weight(plain, weight)
@@ -161,7 +214,7 @@ def dense_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
     linear = None if is_flipped is None else linear_of(node, 0 if is_flipped else 1)
     if linear is None:
         return None
-    total, sums = dense_sums(node, source, linear.weight.T if is_flipped else linear.weight, tiling)
+    total, sums = dense_sums(node, source, linear.weight, tiling, is_flipped=bool(is_flipped))
     zero = unsigned_zero(linear.x_zero, tensor_type(source).dtype)
     return _rescaled(node, total, linear, linear.bias - zero * sums)
 
@@ -176,8 +229,31 @@ def flipped(node: Call, weight: Expr) -> bool | None:
     return attrs.transpose_b
 
 
-def dense_sums(node: Call, source: Expr, weight: Array, tiling: CpuTiling) -> tuple[Expr, Array]:
-    """Return sums of products with the bytes of ``source`` taken as unsigned, and of weights."""
+def dense_sums(
+    node: Call, source: Expr, weight: ByteWeight, tiling: CpuTiling, *, is_flipped: bool
+) -> tuple[Expr, Array]:
+    """Return sums of products with the bytes of ``source`` taken as unsigned, and of weights.
+
+    Args:
+        node: The product.
+        source: Its left operand.
+        weight: The matrix less its zero point.
+        tiling: Register tile of the machine.
+        is_flipped: Whether the matrix is transposed.
+    """
+    matrix = weight.bytes.T if is_flipped else weight.bytes
+    total, sums = _dense_byte_sums(node, source, matrix, tiling)
+    if weight.rest is None:
+        return total, sums
+    depth = len(matrix)
+    ones, _ = _dense_byte_sums(node, source, np.ones((depth, 1), np.int8), tiling)
+    total, _ = _with_rest((total, sums), (ones, sums[:1]), weight.rest, node.span)
+    return total, sums + weight.rest * depth
+
+
+def _dense_byte_sums(
+    node: Call, source: Expr, weight: Array, tiling: CpuTiling
+) -> tuple[Expr, Array]:
     matrix = _padded_to_words(weight, 0)
     outputs = matrix.shape[1]
     packed = constant(pack_int8x4_dense(matrix, int8x4_width(outputs, tiling)), span=node.span)
