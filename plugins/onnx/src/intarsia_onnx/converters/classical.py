@@ -13,7 +13,7 @@ from intarsia_runtime.dtype import DType
 
 from ..builder import rank_of
 from ..context import NodeContext
-from .trees import best_label, label_array, transformed
+from .class_scores import best_label, label_array, transformed
 
 
 def _rows(node: NodeContext) -> Expr:

@@ -14,13 +14,14 @@ import numpy as np
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.ops import binary, compare, indexing, reduce, softmax, trees, unary
+from intarsia_ir.ops import binary, compare, indexing, reduce, trees, unary
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_runtime.dtype import DType
 
 from ..builder import dtype_of, rank_of
 from ..context import NodeContext
 from ..graph import UnsupportedAttribute
+from .class_scores import best_label, label_array, transformed
 
 _MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 """Tests of nodes by their number in ``TreeEnsemble``; older operators have names."""
@@ -102,27 +103,6 @@ def tree_ensemble_classifier(node: NodeContext) -> tuple[Expr, Expr]:
     if transform in ("LOGISTIC", "NONE") or len(base) == 2:
         return label, transformed(node, pair, transform)
     return label, pair
-
-
-def label_array(node: NodeContext) -> np.ndarray:
-    """Return the labels of classes, which are numbers."""
-    if node.has("classlabels_strings") and node.strings("classlabels_strings"):
-        raise node.unsupported(
-            f"{node.op_type} with labels that are text", "export it with numbers as labels"
-        )
-    return np.array(
-        node.integers(
-            "classlabels_int64s" if node.has("classlabels_int64s") else "classlabels_ints"
-        ),
-        np.int64,
-    )
-
-
-def best_label(node: NodeContext, scores: Expr, labels: np.ndarray) -> Expr:
-    """Return the label of the largest score in each row."""
-    attrs = reduce.Argmax.Attrs(axis=1, keepdims=False)
-    best = node.call(reduce.Argmax, scores, attrs=attrs)
-    return node.call(indexing.Take, node.array(labels), best, attrs=indexing.Take.Attrs(axis=0))
 
 
 def _named_forest(
@@ -274,19 +254,6 @@ def _scores(node: NodeContext, forest: _Forest, aggregate: str) -> Expr:
         raise node.model_error(f"aggregate_function='{aggregate}' is not defined")
     op = ops[aggregate]
     return node.call(op, values, attrs=op.Attrs(axes=(1,), keepdims=False))
-
-
-def transformed(node: NodeContext, scores: Expr, transform: str) -> Expr:
-    """Return what ``post_transform`` makes of scores ``[N, targets]``."""
-    match transform:
-        case "NONE":
-            return scores
-        case "SOFTMAX":
-            return node.call(softmax.Softmax, scores, attrs=softmax.Softmax.Attrs(axis=1))
-        case "LOGISTIC":
-            return node.call(unary.Sigmoid, scores)
-        case _:
-            raise node.unsupported(f"{node.op_type} with post_transform={transform}")
 
 
 CONVERTERS = MappingProxyType(
