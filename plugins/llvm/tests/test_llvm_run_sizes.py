@@ -179,7 +179,7 @@ def test_memory_that_there_is_not_is_refused() -> None:
 
 def test_other_targets_refuse() -> None:
     with pytest.raises(UnsupportedError, match="this target takes known sizes alone"):
-        intarsia.build(module_of(FILLED), "c")
+        intarsia.build(module_of(FILLED), "cuda -emulate")
 
 
 def test_a_size_that_nothing_computes_is_refused() -> None:
