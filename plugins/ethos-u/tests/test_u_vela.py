@@ -45,6 +45,9 @@ def test_a_region_is_compiled_for_each_family(family: str) -> None:
     assert estimate["estimates"]["cycles_total"] > 1000
     assert estimate["estimates"]["nn_macs"] > 10_000
     assert 0 < estimate["weight-bytes"] == len(unit.files["weights.bin"])
+    assert unit.weight_bytes == estimate["weight-bytes"] + estimate["command-stream-bytes"]
+    assert unit.scratch_bytes == estimate["arena-bytes"] + estimate["fast-bytes"] > 3 * 12 * 12
+    assert unit.constants == {}
     assert [place["bytes"] for place in estimate["inputs"]] == [3 * 12 * 12]
     assert [place["bytes"] for place in estimate["outputs"]] == [10]
     assert unit.versions == {"vela": version_of(find_vela())}

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from intarsia.driver.build import build
-from intarsia.driver.memory_bounds import MemoryBound, memory_bounds
+from intarsia.driver.memory_bounds import MemoryBound, check_memory_bounds, memory_bounds
 from intarsia.host.host import Host
 from intarsia.target.kind import Memory
 from intarsia_ir.graph.expr import Function, Var, call, constant
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.nn import Matmul
+from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ResourceError
 
@@ -63,3 +64,17 @@ def test_a_backend_of_unknown_memory_bounds_nothing() -> None:
     assert memory_bounds(host, host.target("toy")) == ()
     host = host_with(9)
     assert memory_bounds(host, host.target("toy")) == (MemoryBound("tiny", 9, True, True),)
+
+
+def test_memory_of_accelerators_counts_once_for_each_of_them() -> None:
+    host = host_with(999)
+    plan = build(model(), "toy", host=host).passport.plan
+    regions = [
+        CompiledUnit("npu_0", "npu", {}, weight_bytes=200, scratch_bytes=400),
+        CompiledUnit("npu_1", "npu", {}, weight_bytes=100, scratch_bytes=300),
+        CompiledUnit("dsp_0", "dsp", {}, scratch_bytes=112),
+    ]
+    with pytest.raises(ResourceError) as caught:
+        check_memory_bounds(host, host.target("toy"), plan, [60], regions=regions)
+    assert "it needs 1,000 of 999 bytes of tiny" in caught.value.message
+    assert "weights 360, workspace 512, inputs and outputs 128" in caught.value.message

@@ -66,9 +66,11 @@ def compile_region(region: Region, options: EthosUOptions) -> CompiledUnit:
         loader=SIMULATOR if options.simulate else LOADER,
         format=SCHEMA,
         files=files,
-        constants=constants,
+        constants=constants if options.simulate else {},  # the device has Vela's encoding of them
         versions={"vela": result.version},
         sources=(f"{region.name}.c", f"{region.name}.h"),
+        weight_bytes=len(result.weights) + len(result.command_stream),
+        scratch_bytes=result.arena_bytes + result.fast_bytes,
     )
 
 

@@ -8,12 +8,13 @@ both in one memory: a GPU in its own, a cloud instance in the machine's.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from intarsia_ir.hardware.tags import MAIN_MEMORY, Hardware
 from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import ResourceError
 
 from ..host.host import Host
@@ -64,6 +65,7 @@ def check_memory_bounds(
     plan: CallPlan,
     weights: Iterable[int],
     *,
+    regions: Sequence[CompiledUnit] = (),
     allow_overflow: bool = False,
 ) -> None:
     """Refuse a model that does not fit into the memory of the device it is compiled for.
@@ -75,6 +77,7 @@ def check_memory_bounds(
         target: What the model is compiled for.
         plan: The call plan of the model.
         weights: Bytes of each weight.
+        regions: The units of accelerators, with what they say of their own memory.
         allow_overflow: Warn instead.
 
     Raises:
@@ -83,10 +86,14 @@ def check_memory_bounds(
     bounds = memory_bounds(host, target)
     if not bounds:
         return
-    constant = sum(weights)
+    constant = sum(weights) + sum(unit.weight_bytes for unit in regions)
+    scratch: dict[str, int] = {}
+    for unit in regions:
+        scratch[unit.loader] = max(scratch.get(unit.loader, 0), unit.scratch_bytes)
+    workspace = plan.workspace_bytes + sum(scratch.values())
     # Of open sizes only the weights are known.
     tensors = () if plan.open is not None else (*plan.inputs, *plan.outputs)
-    values = plan.workspace_bytes + sum(spec.bytes for spec in tensors)
+    values = workspace + sum(spec.bytes for spec in tensors)
     rows = [
         (bound, constant * bound.holds_weights + values * bound.holds_values) for bound in bounds
     ]
@@ -97,7 +104,7 @@ def check_memory_bounds(
     needs = " and ".join(f"{need:,} of {row.size:,} bytes of {row.name}" for row, need in rows)
     message = (
         f"the model does not fit into '{device}': it needs {needs} (weights {constant:,}, "
-        f"workspace {plan.workspace_bytes:,}, inputs and outputs {values - plan.workspace_bytes:,})"
+        f"workspace {workspace:,}, inputs and outputs {values - workspace:,})"
     )
     if allow_overflow:
         warnings.warn(message, stacklevel=2)

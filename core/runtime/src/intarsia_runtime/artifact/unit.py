@@ -42,6 +42,10 @@ class CompiledUnit:
         format: Version of the format of ``files`` and ``constants``. A plugin counts it up when a
             loader of before would read them wrongly; a loader that does not read a unit's version
             refuses it (:class:`intarsia_runtime.loading.UnitLoader`).
+        weight_bytes: Bytes of the weights and commands among ``files`` that the device reads where
+            they are linked: they count for what a tag's memory bounds.
+        scratch_bytes: Bytes that the unit needs while it runs, beside its inputs and outputs. Units
+            of one loader run one after another and share them.
     """
 
     name: str
@@ -52,3 +56,5 @@ class CompiledUnit:
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     sources: tuple[str, ...] = ()
     format: int = UNSTATED
+    weight_bytes: int = 0
+    scratch_bytes: int = 0
