@@ -152,6 +152,7 @@ MODELS: Mapping[str, ControlModel] = {
             for n, p in ((0, 3), (1, 1), (20, 4), (200, 2))
         ),
         {"E": (50, 16), "W": (16, 50), "end": np.array([[7]])},
+        steps=("LoopStep", "IfStep"),  # which looks whether a token is one of the 50
     ),
     "a loop in a branch in a loop": ControlModel(
         """g (float[2,8] x, int64 n) => (float[2,8] y) {

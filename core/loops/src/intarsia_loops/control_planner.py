@@ -105,10 +105,7 @@ class ControlPlanner(StepPlanner):
         ends = _Ends(0, tuple(results), item.outputs, stage)
         then = self._inside(attrs.then, captured, ends)
         orelse = self._inside(attrs.orelse, captured, ends)
-        blocks = (
-            Block((*_guards(attrs.then_guards), *then)),
-            Block((*_guards(attrs.else_guards), *orelse)),
-        )
+        blocks = _guarded(attrs.then_guards, then), _guarded(attrs.else_guards, orelse)
         return [IfStep(condition, *blocks, "if", _nodes(item)), *self._move(moved)]
 
     def _moved(self, item: ControlCall) -> list[tuple[NodeResult, Spot]]:
@@ -305,9 +302,14 @@ def _is_sized_by(item: ControlCall, value: NodeResult) -> bool:
     return not names_of(value.type).isdisjoint(defined)
 
 
-def _guards(flat: Sequence[object]) -> tuple[GuardStep, ...]:
-    guards = control.guards_of(flat)
-    return tuple(GuardStep(SizeGuard(guard.left, guard.right, guard.why)) for guard in guards)
+def _guarded(flat: Sequence[object], steps: Sequence[Step]) -> Block:
+    """Return the steps of a branch behind its guards; none behind one that never holds."""
+    guards = [SizeGuard(guard.left, guard.right, guard.why) for guard in control.guards_of(flat)]
+    ends = any(
+        isinstance(guard.left, int) and isinstance(guard.right, int) and guard.left != guard.right
+        for guard in guards
+    )
+    return Block((*map(GuardStep, guards), *(() if ends else steps)))
 
 
 def _nodes(item: ControlCall) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from typing import TypeAlias
 import numpy as np
 
 from .abi import GrowCall, SizesCall, array_dtype, data_address
-from .artifact.plan import NO_ROOM, CallPlan, GuardStep, SizeGuard, frame_entries
-from .artifact.plan_walk import all_steps
+from .artifact.plan import NO_ROOM, CallPlan, SizeGuard, frame_entries
+from .artifact.plan_walk import guards_of_steps
 from .errors import IntarsiaError, ModelError, ResourceError
 from .memory import allocate, check_memory
 from .size import Dim, Size, SizeOp, value_of
@@ -134,10 +134,7 @@ class OpenMemory:
             ModelError: A guard of the plan does not hold, or a value is no size.
             ResourceError: No memory for what depends on the sizes of a stage.
         """
-        steps = all_steps(self._plan.steps) if returned > 0 else ()
-        guards = [step.guard for step in steps if isinstance(step, GuardStep)]
-        if 0 < returned <= len(guards):
-            check_guard(guards[returned - 1], self.values())
+        check_guard_of_step(self._plan, returned, self.values())
         if not self._stages:
             return
         failure, self._failure = self._failure, None
@@ -226,9 +223,27 @@ def check_guard(guard: SizeGuard, values: Mapping[str, int]) -> None:
         raise guard_error(guard, values)
 
 
+def check_guard_of_step(plan: CallPlan, number: int, values: Mapping[str, int]) -> None:
+    """Check one of the guards among the steps of a plan; nothing happens if there is none.
+
+    Args:
+        plan: The plan.
+        number: Of the guard, from 1: what ``main`` returns if it does not hold.
+        values: Values of the size variables.
+
+    Raises:
+        ModelError: It does not hold.
+    """
+    guards = guards_of_steps(plan) if number > 0 else []
+    if 0 < number <= len(guards):
+        check_guard(guards[number - 1], values)
+
+
 def guard_error(guard: SizeGuard, values: Mapping[str, int]) -> ModelError:
     """Return the error for a guard that does not hold."""
     left, right = guard.left, guard.right
+    if isinstance(left, int) and isinstance(right, int):  # about values, which are not kept
+        return ModelError(guard.why)
     match left:
         case Dim(terms=((((SizeOp(op="min", a=a, b=b),), 1)),)) if right in (a, b):
             most = b if right == a else a  # the minimum of both is the first where it is no more

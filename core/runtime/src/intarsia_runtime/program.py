@@ -48,7 +48,7 @@ from .loading import (
     NativeCode,
 )
 from .memory import allocate
-from .open_memory import OpenMemory
+from .open_memory import OpenMemory, check_guard_of_step
 from .threads import choose_threads, load_openmp, startable_threads, thread_setter
 
 _LIBRARY_FILE = "lib.so"
@@ -209,13 +209,15 @@ class LoadedProgram:
         if self._closed:
             raise ModelError("the executable was closed", hint="load the artifact again")
 
-    def raise_failure(self, what: str) -> None:
+    def raise_failure(self, what: str, returned: int = 0) -> None:
         """Raise what made a native call return non-zero.
 
         Args:
             what: The call, for the message.
+            returned: What it returned, if it is ``main`` of a plan without open sizes.
 
         Raises:
+            ModelError: A value is not what an operator takes.
             PluginError: A region said why it failed, or nobody did.
             KeyboardInterrupt: A loop ended because the user interrupted.
             IntarsiaError: A Python-hosted region raised it.
@@ -225,6 +227,7 @@ class LoadedProgram:
             raise failure
         if failure is not None:
             raise PluginError(f"{what} failed in Python code of a region: {failure!r}") from failure
+        check_guard_of_step(self.passport.plan, returned, {})
         names = (*(f"region '{name}'" for name in self.passport.plan.regions), "the model")
         for name, region in zip(names, (*self.regions, self.main), strict=True):
             reason = region.describe_failure() if region.describe_failure is not None else ""

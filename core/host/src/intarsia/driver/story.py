@@ -32,8 +32,8 @@ from intarsia_ir.partition.report import check_gates
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_ir.tir.module import CodegenContext, Lowered
-from intarsia_runtime.artifact.plan import GuardStep, SizeGuard
-from intarsia_runtime.artifact.plan_walk import add_guards, all_steps
+from intarsia_runtime.artifact.plan import SizeGuard
+from intarsia_runtime.artifact.plan_walk import add_guards, guards_of_steps
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import UnsupportedError
 
@@ -200,7 +200,12 @@ def lower(
     constants = collect_constants(lowered.constants, regions)
     sizes = [content.nbytes for content in constants.contents.values()]
     check_memory_bounds(
-        host, target, lowered.module.plan, sizes, allow_overflow=request.allow_overflow
+        host,
+        target,
+        lowered.module.plan,
+        sizes,
+        regions=regions,
+        allow_overflow=request.allow_overflow,
     )
     if not request.mapped:  # the model's weights are the caller's, who may change them later
         compute_all(lowered.constants)
@@ -226,8 +231,7 @@ def with_guards(lowered: Lowered, required: RequiredSizes | None = None) -> Lowe
     if plan.open is None:
         return lowered
     known = set(plan.open.names)
-    inside = [step.guard for step in all_steps(plan.steps) if isinstance(step, GuardStep)]
-    of_branches = {(guard.left, guard.right) for guard in inside}
+    of_branches = {(guard.left, guard.right) for guard in guards_of_steps(plan)}
     of_branches -= {(g.left, g.right) for g in (() if required is None else required.guards)}
     guards: list[SizeGuard] = []
     for guard in collected_guards():

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators whose positions come from data.
 
-A negative index counts from the end; one that is out of range at run time is clamped.
+A negative index counts from the end; one that is out of range at run time is clamped. A frontend
+whose models call that an error checks the indices in front of the operator.
 """
 
 from __future__ import annotations

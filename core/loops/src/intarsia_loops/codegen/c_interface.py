@@ -23,7 +23,7 @@ from intarsia_runtime.artifact.plan import (
     RegionStep,
     TensorSpec,
 )
-from intarsia_runtime.artifact.plan_walk import all_arguments, all_steps
+from intarsia_runtime.artifact.plan_walk import all_arguments, all_steps, guards_of_steps
 from intarsia_runtime.artifact.tensors import array_bytes
 from intarsia_runtime.dtype import DType
 
@@ -130,15 +130,27 @@ class Interface(Struct, frozen=True, dict=True):
                 *_struct(f"{name}_outputs", self.outputs, self.plan.outputs, ""),
             ]
             parts += [*self._declared_constants(), *self._declared_regions()]
-            returned = "0, or -1 if a region fails" if self.called else "0"
             parts += [
-                f"/* Runs the model once; returns {returned}. No two pointers may overlap. */",
+                *self._returned(),
                 f"{self.signature()};",
                 "",
             ]
         parts += [more] if more else []
         parts += ["#ifdef __cplusplus", "}", "#endif", "", f"#endif /* {guard} */", ""]
         return "\n".join(parts)
+
+    def _returned(self) -> list[str]:
+        """Return the comment that says what a run returns."""
+        returned = "0, or -1 if a region fails" if self.called else "0"
+        guards = guards_of_steps(self.plan)
+        if not guards:
+            return [f"/* Runs the model once; returns {returned}. No two pointers may overlap. */"]
+        rows = [f"   {number}: {_in_comment(guard.why)}" for number, guard in enumerate(guards, 1)]
+        return [
+            f"/* Runs the model once; returns {returned}, or what went wrong:",
+            *rows,
+            "   No two pointers may overlap. */",
+        ]
 
     def _declared_constants(self) -> list[str]:
         if not self.constants:
@@ -244,6 +256,12 @@ class Interface(Struct, frozen=True, dict=True):
             else TensorSpec(name, (), DType.UINT8)
             for n, name in enumerate(self.plan.constants)
         )
+
+
+def _in_comment(text: str) -> str:
+    """Return text, which may have names of a model, as it may stand in a comment."""
+    plain = "".join(c if c.isascii() and c.isprintable() and c != "\\" else "?" for c in text)
+    return plain.replace("*/", "* /")
 
 
 def identifier(name: str) -> str:

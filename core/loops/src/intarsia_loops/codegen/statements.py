@@ -139,11 +139,14 @@ class Statements:
                 return [*self._sizes(step, self.address_of)]
 
     def _guard(self, step: GuardStep) -> list[str]:
-        """Return the statement that ends a run whose sizes do not go together."""
-        if self._frame is None:
-            return []  # of numbers, which were compared when the model was compiled
+        """Return the statement that ends a run whose sizes do not go together, or whose branch is
+        chosen for a value that is an error.
+        """
         self._guards += 1
-        left, right = self._number(step.guard.left), self._number(step.guard.right)
+        left, right = step.guard.left, step.guard.right
+        if isinstance(left, int) and isinstance(right, int):
+            return [] if left == right else [f"    return {self._guards};"]
+        left, right = self._number(left), self._number(right)
         head = f"    if ({left} != {right}) {{"
         return [*self._before(), head, f"        return {self._guards};", "    }"]
 

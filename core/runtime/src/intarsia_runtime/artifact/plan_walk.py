@@ -145,3 +145,8 @@ def add_guards(plan: CallPlan, guards: Iterable[SizeGuard]) -> CallPlan:
 
     steps = with_late(plan.steps) if late else plan.steps
     return replace(plan, steps=steps, open=replace(plan.open, guards=tuple(early)))
+
+
+def guards_of_steps(plan: CallPlan) -> list[SizeGuard]:
+    """Return the guards among the steps of a plan, in the order of their numbers."""
+    return [step.guard for step in all_steps(plan.steps) if isinstance(step, GuardStep)]

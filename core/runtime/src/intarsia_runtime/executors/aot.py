@@ -65,13 +65,15 @@ class AotExecutor(PlanExecutor):
             program.check_open()
             for tensor, address in zip(self._tensors, addresses, strict=True):
                 tensor.data = address
-            if program.invoke(self._call, *self._call_arguments):
-                program.raise_failure("the model")
+            status = program.invoke(self._call, *self._call_arguments)
+            if status:
+                program.raise_failure("the model", status)
 
     def _execute(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> None:
         program = self._program
         with program.lock:
             program.check_open()
             point_at(self._tensors, arrays + results)
-            if program.invoke(self._call, *self._call_arguments):
-                program.raise_failure("the model")
+            status = program.invoke(self._call, *self._call_arguments)
+            if status:
+                program.raise_failure("the model", status)

@@ -19,6 +19,7 @@ from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 from .contributed import DOMAIN
 from .contributed_dynamic import counted
+from .index_range import in_range
 
 
 def skip_layer_normalization(node: NodeContext) -> tuple[Expr, ...]:
@@ -138,6 +139,7 @@ def _positions(node: NodeContext, index: int | None) -> Expr:
 
 
 def _rows(node: NodeContext, table: Expr, ids: Expr) -> Expr:
+    ids = in_range(node, ids, sizes_of(table)[0])
     return node.call(indexing.Take, table, ids, attrs=indexing.Take.Attrs(axis=0))
 
 

@@ -12,40 +12,32 @@ from intarsia_ir.ops import compare, indexing
 from intarsia_ir.ops import cumulative as running
 from intarsia_runtime.dtype import DType
 
-from ..builder import Builder, dtype_of, rank_of
+from ..builder import Builder, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
+from .index_range import in_range, in_range_of_many
 
 
 def gather(node: NodeContext) -> Expr:
     """Convert Gather."""
-    axis = node.axis("axis", rank_of(node.input(0)), 0)
-    check_indices(node, axis)
-    return node.call(
-        indexing.Take, node.input(0), node.input(1), attrs=indexing.Take.Attrs(axis=axis)
-    )
+    x, axis = node.input(0), node.axis("axis", rank_of(node.input(0)), 0)
+    indices = in_range(node, node.input(1), sizes_of(x)[axis])
+    return node.call(indexing.Take, x, indices, attrs=indexing.Take.Attrs(axis=axis))
 
 
 def gather_elements(node: NodeContext) -> Expr:
     """Convert GatherElements."""
-    axis = node.axis("axis", rank_of(node.input(0)), 0)
-    check_indices(node, axis)
+    x, axis = node.input(0), node.axis("axis", rank_of(node.input(0)), 0)
+    indices = in_range(node, node.input(1), sizes_of(x)[axis])
     attrs = indexing.GatherElements.Attrs(axis=axis)
-    return node.call(indexing.GatherElements, node.input(0), node.input(1), attrs=attrs)
-
-
-def check_indices(node: NodeContext, axis: int) -> None:
-    """Refuse indices that are known and out of range."""
-    size, indices = node.type_of(0).shape[axis], node.constant_value(1)
-    if not isinstance(size, int) or indices is None or indices.size == 0:
-        return
-    if indices.min() < -size or indices.max() >= size:
-        raise node.model_error(f"an index is outside of the {size} elements of axis {axis}")
+    return node.call(indexing.GatherElements, x, indices, attrs=attrs)
 
 
 def gather_nd(node: NodeContext) -> Expr:
     """Convert GatherND."""
-    attrs = indexing.GatherNd.Attrs(batch_dims=node.integer("batch_dims", 0))
-    return node.call(indexing.GatherNd, node.input(0), node.input(1), attrs=attrs)
+    x, batch = node.input(0), node.integer("batch_dims", 0)
+    indices = in_range_of_many(node, x, node.input(1), batch)
+    attrs = indexing.GatherNd.Attrs(batch_dims=batch)
+    return node.call(indexing.GatherNd, x, indices, attrs=attrs)
 
 
 def one_hot(node: NodeContext) -> Expr:

@@ -12,9 +12,9 @@ from intarsia_ir.ops import indexing, scatter, selection
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.size import numbers
 
-from ..builder import rank_of
+from ..builder import rank_of, sizes_of
 from ..context import NodeContext
-from .indexing import check_indices
+from .index_range import in_range, in_range_of_many
 
 
 def top_k(node: NodeContext) -> tuple[Expr, ...]:
@@ -40,16 +40,17 @@ def _count(node: NodeContext) -> int:
 
 def scatter_elements(node: NodeContext) -> Expr:
     """Convert ScatterElements, and Scatter as it was called before."""
-    axis = node.axis("axis", rank_of(node.input(0)), 0)
-    check_indices(node, axis)
+    x, axis = node.input(0), node.axis("axis", rank_of(node.input(0)), 0)
     attrs = scatter.ScatterElements.Attrs(axis=axis, reduction=_reduction(node))
-    return node.call(scatter.ScatterElements, *node.variadic(), attrs=attrs)
+    indices = in_range(node, node.input(1), sizes_of(x)[axis])
+    return node.call(scatter.ScatterElements, x, indices, node.input(2), attrs=attrs)
 
 
 def scatter_nd(node: NodeContext) -> Expr:
     """Convert ScatterND."""
     attrs = scatter.ScatterNd.Attrs(reduction=_reduction(node))
-    return node.call(scatter.ScatterNd, *node.variadic(), attrs=attrs)
+    indices = in_range_of_many(node, node.input(0), node.input(1))
+    return node.call(scatter.ScatterNd, node.input(0), indices, node.input(2), attrs=attrs)
 
 
 def _reduction(node: NodeContext) -> str:

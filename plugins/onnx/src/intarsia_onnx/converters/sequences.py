@@ -22,6 +22,7 @@ from intarsia_runtime.size import Dim, Size
 
 from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
+from .index_range import in_range
 
 ABSENT = make_tuple(())
 """An optional that holds nothing."""
@@ -191,7 +192,7 @@ def sequence_at(node: NodeContext) -> Expr:
         stacked = joined_items(node, sequence)
         if stacked is None:
             raise node.model_error("the sequence has no elements")
-        position = node.reshape(node.input(1), ())
+        position = in_range(node, node.reshape(node.input(1), ()), sizes_of(stacked)[0])
         return node.call(Take, stacked, position, attrs=Take.Attrs(axis=0))
     items = items_of(node, sequence)
     return items[_position(node, 1, len(items), len(items) - 1)]

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Indices that the run gives: one that names no element ends the run with an error.
+
+Operators clamp what is out of range, so that compiled code reads only what there is; ONNX calls
+such an index an error. The check is a branch with a guard that never holds, chosen if an index is
+out of range. Indices that cannot be are not checked.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from intarsia_ir.graph.expr import Call, Expr, TupleGetItem, tensor_type
+from intarsia_ir.graph.guards import Guard, require_at_most
+from intarsia_ir.ops import compare, counted, indexing, reduce, selection, shape, slicing, unary
+from intarsia_ir.ops.binary import LogicalOr
+from intarsia_runtime.size import Size
+
+from ..builder import dtype_of, rank_of, sizes_of
+from ..context import NodeContext
+from ..flow import Branch
+
+NEVER = (0, 1)
+"""Two sizes that are not equal."""
+
+_SAME_VALUES = frozenset(
+    {
+        *(shape.Reshape, shape.Transpose, shape.BroadcastTo, shape.Copy, slicing.StridedSlice),
+        *(unary.Cast, indexing.Take, indexing.GatherElements, indexing.GatherNd),
+    }
+)
+"""Operators whose results are among the elements of their first operand."""
+
+
+def in_range(node: NodeContext, indices: Expr, *sizes: Size) -> Expr:
+    """Return the indices of a dimension; a run with one outside of ``[-size, size)`` fails.
+
+    Args:
+        node: The node that reads them.
+        indices: Integers of any shape.
+        sizes: Elements of the dimension; of several dimensions, whose indices are in the last one
+            of ``indices``.
+
+    Raises:
+        ModelError: They are known, and one is out of range.
+    """
+    known = node.folder.value(indices)
+    if known is not None:
+        for number, size in enumerate(sizes):
+            column = known if len(sizes) == 1 else known[..., number]
+            least = max(int(column.max()) + 1, -int(column.min())) if column.size else 0
+            if least > 1 and not require_at_most(least, size, f"{node.span}: {_outside(size)}"):
+                raise node.model_error(_outside(size))
+        return indices
+    if node.flow is None or all(_has_such_values(indices, size) for size in sizes):
+        return indices
+    most = node.cast(node.size_tensor(*sizes), dtype_of(indices))
+    if len(sizes) == 1:
+        most = node.reshape(most, ())
+    outside = node.call(
+        LogicalOr,
+        node.call(compare.Less, indices, node.call(unary.Negative, most)),
+        node.call(compare.GreaterEqual, indices, most),
+    )
+    attrs = reduce.Any.Attrs(axes=tuple(range(rank_of(indices))), keepdims=False)
+    fails = node.call(reduce.Any, outside, attrs=attrs)
+    guard = Guard(*NEVER, f"{node.span}: {_outside(*sizes)}")
+    return node.flow.choose(node, fails, (Branch((indices,), (guard,)), Branch((indices,))))[0]
+
+
+def in_range_of_many(node: NodeContext, x: Expr, indices: Expr, first: int = 0) -> Expr:
+    """Return indices of the dimensions of ``x`` from ``first`` on, in the last one of ``indices``.
+
+    See :func:`in_range`.
+    """
+    depth = sizes_of(indices)[-1] if rank_of(indices) else 0
+    if not isinstance(depth, int) or not 0 < depth <= rank_of(x) - first:
+        return indices  # the operator says what is wrong
+    return in_range(node, indices, *sizes_of(x)[first : first + depth])
+
+
+def _outside(*sizes: Size) -> str:
+    """Say what is wrong."""
+    if len(sizes) == 1:
+        return f"an index is outside of the {sizes[0]} elements of its dimension"
+    return f"an index is outside of its dimension; they have {', '.join(map(str, sizes))} elements"
+
+
+def _has_such_values(indices: Expr, size: Size) -> bool:
+    """Whether what makes the indices makes none but those of a dimension of that size."""
+    made = indices
+    while isinstance(made, Call) and made.op in _SAME_VALUES:
+        made = made.args[0]
+    field = made.index if isinstance(made, TupleGetItem) else 0
+    made = made.tuple if isinstance(made, TupleGetItem) else made
+    if not isinstance(made, Call) or not made.args:
+        return False
+    below = tensor_type(made.args[0]).shape
+    if issubclass(made.op, reduce.ArgOp):
+        below = (below[cast("reduce.ArgOp.Attrs", made.attrs).axis],)
+    elif made.op is selection.TopK and field == 1:
+        below = (below[cast("selection.TopK.Attrs", made.attrs).axis],)
+    elif made.op is not counted.NonZero or field:
+        return False
+    return all(_is_at_most(one, size) for one in below)
+
+
+def _is_at_most(a: Size, b: Size) -> bool:
+    """Whether a size is known to be no more than another."""
+    return a == b or (isinstance(a, int) and isinstance(b, int) and a <= b)
