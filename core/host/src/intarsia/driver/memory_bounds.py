@@ -87,9 +87,8 @@ def check_memory_bounds(
     if not bounds:
         return
     constant = sum(weights) + sum(unit.weight_bytes for unit in regions)
-    scratch: dict[str, int] = {}
-    for unit in regions:
-        scratch[unit.loader] = max(scratch.get(unit.loader, 0), unit.scratch_bytes)
+    ascending = sorted(regions, key=lambda unit: unit.scratch_bytes)
+    scratch = {unit.loader: unit.scratch_bytes for unit in ascending}  # the largest of each loader
     workspace = plan.workspace_bytes + sum(scratch.values())
     # Of open sizes only the weights are known.
     tensors = () if plan.open is not None else (*plan.inputs, *plan.outputs)

@@ -199,21 +199,15 @@ def lower(
     lowered = with_guards(lowered, partitioned.module.attr(RequiredSizes))
     constants = collect_constants(lowered.constants, regions)
     sizes = [content.nbytes for content in constants.contents.values()]
-    check_memory_bounds(
-        host,
-        target,
-        lowered.module.plan,
-        sizes,
-        regions=regions,
-        allow_overflow=request.allow_overflow,
-    )
+    plan, overflow = lowered.module.plan, request.allow_overflow
+    check_memory_bounds(host, target, plan, sizes, regions=regions, allow_overflow=overflow)
     if not request.mapped:  # the model's weights are the caller's, who may change them later
         compute_all(lowered.constants)
     release_files(partitioned.module)
     if request.weights_known is not None and not context.freestanding:
         request.weights_known(constants)
     request.dump.functions("lowered", lowered.module.functions)
-    request.dump.plan("plan", lowered.module.plan)
+    request.dump.plan("plan", plan)
     return LowerResult(lowered, tuned_json(lowered, tuned))
 
 

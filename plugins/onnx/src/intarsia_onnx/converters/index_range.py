@@ -13,7 +13,7 @@ from typing import cast
 from intarsia_ir.graph.expr import Call, Expr, TupleGetItem, tensor_type
 from intarsia_ir.graph.guards import Guard, require_at_most
 from intarsia_ir.ops import compare, counted, indexing, reduce, selection, shape, slicing, unary
-from intarsia_ir.ops.binary import LogicalOr
+from intarsia_ir.ops.binary import LogicalAnd
 from intarsia_runtime.size import Size
 
 from ..builder import dtype_of, rank_of, sizes_of
@@ -57,15 +57,15 @@ def in_range(node: NodeContext, indices: Expr, *sizes: Size) -> Expr:
     most = node.cast(node.size_tensor(*sizes), dtype_of(indices))
     if len(sizes) == 1:
         most = node.reshape(most, ())
-    outside = node.call(
-        LogicalOr,
-        node.call(compare.Less, indices, node.call(unary.Negative, most)),
-        node.call(compare.GreaterEqual, indices, most),
+    inside = node.call(
+        LogicalAnd,
+        node.call(compare.GreaterEqual, indices, node.call(unary.Negative, most)),
+        node.call(compare.Less, indices, most),
     )
-    attrs = reduce.Any.Attrs(axes=tuple(range(rank_of(indices))), keepdims=False)
-    fails = node.call(reduce.Any, outside, attrs=attrs)
+    attrs = reduce.All.Attrs(axes=tuple(range(rank_of(indices))), keepdims=False)
+    holds = node.call(reduce.All, inside, attrs=attrs)
     guard = Guard(*NEVER, f"{node.span}: {_outside(*sizes)}")
-    return node.flow.choose(node, fails, (Branch((indices,), (guard,)), Branch((indices,))))[0]
+    return node.flow.choose(node, holds, (Branch((indices,)), Branch((indices,), (guard,))))[0]
 
 
 def in_range_of_many(node: NodeContext, x: Expr, indices: Expr, first: int = 0) -> Expr:
