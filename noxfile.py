@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import venv
@@ -49,6 +50,7 @@ CORE = tuple(f"./core/{p.parent.name}" for p in sorted(ROOT.glob("core/*/pyproje
 ONNX, TORCH = "./plugins/onnx[images]", "./plugins/torch"
 PACKAGES = (*CORE, ONNX, *PLUGINS, "./tests/testkit")
 MEMBERS = (*CORE, "./plugins/onnx", TORCH, *PLUGINS, "./tests/testkit")
+DEMO = ("intarsia", *(f"intarsia_{n}" for n in "runtime ir loops onnx llvm dnnl tools".split()))
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
 TOSA_TOOLS = "tosa-tools==2026.8.*"
 MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, not for the code
@@ -74,12 +76,19 @@ def install(session: nox.Session, *groups: str, distributions: tuple[str, ...] =
 def demo(session: nox.Session) -> None:
     """Compile a trained digit classifier for oneDNN + LLVM and run it on held-out images."""
     install(session)
+    digits(session, "python", "-m", "intarsia")
+
+
+def digits(session: nox.Session, python: str, *command: str) -> None:
+    """Compile the README's digit classifier, inspect it and run it on held-out images."""
     artifact = str(Path(session.create_tmp()) / "digits.intarsia")
     model = str(DIGITS / "digits.onnx")
     # Digits of 8x8 are so small that LLVM's code alone is faster: without -min-grain it is taken.
-    session.run("intarsia", "compile", model, "--target", "dnnl -min-grain=0, llvm", "-o", artifact)
-    session.run("intarsia", "inspect", artifact)
-    session.run("python", str(ROOT / "docs" / "examples" / "digits.py"), artifact)
+    target = ("--target", "dnnl -min-grain=0, llvm")
+    intarsia = (python, *command)
+    session.run(*intarsia, "compile", model, *target, "-o", artifact, external=True)
+    session.run(*intarsia, "inspect", artifact, external=True)
+    session.run(python, str(ROOT / "docs" / "examples" / "digits.py"), artifact, external=True)
 
 
 @nox.session
@@ -212,10 +221,25 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def build(session: nox.Session) -> None:
-    """Build the wheels of all distributions into dist/."""
-    session.install("build", "hatchling")
+    """Build all wheels and sources, and run the demo in an empty environment from the wheels."""
+    session.install(*nox.project.dependency_groups(GROUPS, "release"), "pytest", "packaging")
+    session.run(
+        "python", "-m", "pytest", "-q", "--noconftest", "tests/architecture/test_versions.py"
+    )
+    dist = Path(session.create_tmp()) / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
     for member in MEMBERS:
-        session.run("python", "-m", "build", "--wheel", "--outdir", "dist", member)
+        session.run("python", "-m", "build", "--outdir", str(dist), member)
+    empty = dist.parent / "empty"
+    venv.create(empty, with_pip=True, clear=True)
+    python = str(empty / "bin" / "python")
+    pip = (python, "-m", "pip", "--disable-pip-version-check")
+    # Ours come from the wheels alone: no other index is asked for a name of this project.
+    ours = [str(next(dist.glob(f"{name}-*.whl"))) for name in DEMO]
+    session.run(*pip, "install", "-q", "--no-index", "--no-deps", *ours, external=True)
+    session.run(*pip, "install", "-q", f"{ours[0]}[default]", external=True)
+    session.run(*pip, "check", external=True)
+    digits(session, python, "-I", "-m", "intarsia")
 
 
 @nox.session

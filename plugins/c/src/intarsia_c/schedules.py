@@ -13,7 +13,7 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.passes.stack_to_scratch import SMALL_STACK_BYTES, stack_to_scratch
 from intarsia_ir.tir.stmt import Allocate, Stmt
-from intarsia_loops.cpu.int8x4_schedules import dot4_by_shifts
+from intarsia_loops.cpu.int8x4 import dot4_by_shifts
 from intarsia_loops.cpu.loops import load, seq, store, unrolled, vectorized
 from intarsia_loops.cpu.table import OnWorkspace, Schedule, Schedules
 from intarsia_loops.cpu.tiling import CpuTiling, Int8x4, fit_caches

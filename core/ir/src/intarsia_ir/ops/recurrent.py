@@ -16,6 +16,7 @@ from intarsia_runtime.errors import TypeRuleError
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Size, TensorType, TupleType, Type
+from ..tir.buffer import Buffer
 from ..tir.build import seq
 from ..tir.expr import PrimExpr
 from ..tir.func import PrimFunc
@@ -116,10 +117,7 @@ class Lstm(Op):
 
         def step(layer: Layer, at: PrimExpr, rows: Rows) -> Stmt:
             def update(row: PrimExpr, j: PrimExpr, totals: Sequence[PrimExpr]) -> Stmt:
-                i, o, f = (sigmoid_of(total) for total in totals[:3])
-                old = items(cells, row, j, totals[0].lanes)
-                kept = set_items(cells, row, j, f * old + i * tanh_of(totals[3]))
-                return seq(kept, layer.put(at, row, j, o * tanh_of(old)))
+                return lstm_update(layer, cells, (at, row, j), totals)
 
             if attrs.quantize_state:
                 return quantized_step(layer, at, rows, update)
@@ -134,6 +132,27 @@ class Lstm(Op):
             return layer.over(block)
 
         return layer_loops("lstm", attrs.reverse, types, (cells,), start, step, tile)
+
+
+def lstm_update(
+    layer: Layer,
+    cells: Buffer,
+    place: tuple[PrimExpr, PrimExpr, PrimExpr],
+    totals: Sequence[PrimExpr],
+) -> Stmt:
+    """Write columns of the cell and of the state after a step of an LSTM.
+
+    Args:
+        layer: The layer.
+        cells: The cells ``[batch, hidden]``.
+        place: Step, row and first column.
+        totals: The gates, in ONNX's order.
+    """
+    at, row, j = place
+    i, o, f = (sigmoid_of(total) for total in totals[:3])
+    cell = items(cells, row, j, totals[0].lanes)
+    kept = set_items(cells, row, j, f * cell + i * tanh_of(totals[3]))
+    return seq(kept, layer.put(at, row, j, o * tanh_of(cell)))
 
 
 @operator("nn.gru", OpKind.OPAQUE)

@@ -60,7 +60,7 @@ class Layer(Struct, frozen=True):
     @property
     def hidden(self) -> int:
         """Number of columns of the state."""
-        return self.weight.shape[0]
+        return self.final.shape[1]
 
     def over(self, block: Callable[[PrimExpr, int], Stmt]) -> Stmt:
         """Do ``block(first, width)`` for all columns of the state."""
@@ -211,8 +211,8 @@ def layer_loops(
     given = tuple(buffer_of(f"in{number}", type_) for number, type_ in enumerate(types))
     weight = given[3 if len(kept) else 2]
     steps, batch, _ = given[0].shape
-    states = Buffer("states", (steps, batch, weight.shape[0]), DType.FLOAT32)
     final = buffer_of("final", types[1])
+    states = Buffer("states", (steps, batch, final.shape[1]), DType.FLOAT32)
     layer = Layer(given, weight, states, final, tile.width if tile.rows > 1 else _WIDTHS[0])
 
     def along(rows: Rows, layer: Layer) -> Stmt:

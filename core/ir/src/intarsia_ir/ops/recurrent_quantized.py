@@ -9,8 +9,19 @@ from functools import partial
 from intarsia_runtime.dtype import DType
 
 from ..tir.buffer import Buffer, MemoryScope
-from ..tir.build import allocate, cell, get, let, load, put, seq, serial, store
-from ..tir.expr import PrimExpr, const, equal, index, intrinsic, maximum, minimum, select
+from ..tir.build import allocate, let, load, seq, serial, store
+from ..tir.expr import (
+    BinaryOp,
+    PrimExpr,
+    ReduceLanes,
+    const,
+    equal,
+    index,
+    intrinsic,
+    maximum,
+    minimum,
+    select,
+)
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
 from .recurrent_loops import Layer, Rows, Sums, blocks, items, readers, set_items, spread
@@ -64,7 +75,18 @@ def quantized_step(
             )
         )
 
-    body = [_round(layer, row, rounded, factors, n) for n, row in enumerate(rows)]
+    def rounded_row(number: int, row: PrimExpr) -> Stmt:
+        def keep(scale: PrimExpr, zero: PrimExpr) -> Stmt:
+            point.append(zero)
+            return store(factors, (number,), scale)
+
+        def write(j: PrimExpr, level: PrimExpr) -> Stmt:
+            return set_items(rounded, index(number), j, level - spread(point[-1], level.lanes))
+
+        point: list[PrimExpr] = []
+        return round_state(layer, row, keep, write)
+
+    body = [rounded_row(number, row) for number, row in enumerate(rows)]
     done = 0
     widest = layer.width
     for width, count in ((widest, 4), (widest, 1), (8, 1), (4, 1)):
@@ -76,35 +98,63 @@ def quantized_step(
     return allocate([rounded, totals, factors], seq(*body, layer.over(block)))
 
 
-def _round(layer: Layer, row: PrimExpr, rounded: Buffer, factors: Buffer, number: int) -> Stmt:
-    """Write a row of the state, rounded, and its scale, as row ``number`` of the results."""
-    low, high = (cell(name, DType.FLOAT32) for name in ("low", "high"))
-    zero = const(0.0, DType.FLOAT32)
+def round_state(
+    layer: Layer,
+    row: PrimExpr,
+    keep: Callable[[PrimExpr, PrimExpr], Stmt],
+    write: Callable[[PrimExpr, PrimExpr], Stmt],
+) -> Stmt:
+    """Round a row of the state to 256 steps from its smallest to its largest element, 0 among them.
 
-    def widen(k: PrimExpr) -> Stmt:
+    Args:
+        layer: The layer.
+        row: The row.
+        keep: ``keep(scale, zero)``: what to do with the size of a step and the level of 0.
+        write: ``write(first, levels)``: what to do with levels, 0 to 255 as floats.
+    """
+    lanes = layer.width if layer.hidden % layer.width == 0 else 1
+    low, high = (
+        Buffer(name, (lanes,), DType.FLOAT32, MemoryScope.REGISTER) for name in ("low", "high")
+    )
+    zero = spread(const(0.0, DType.FLOAT32), lanes)
+
+    def widen(number: PrimExpr) -> Stmt:
         def both(value: PrimExpr) -> Stmt:
-            return seq(put(low, minimum(get(low), value)), put(high, maximum(get(high), value)))
+            lowest, highest = (items(buffer, index(0), lanes) for buffer in (low, high))
+            return seq(
+                set_items(low, index(0), minimum(lowest, value)),
+                set_items(high, index(0), maximum(highest, value)),
+            )
 
-        return let(load(layer.final, row, k), both, "state")
+        return let(items(layer.final, row, number * lanes, lanes), both, "state")
 
     def with_scale(scale: PrimExpr) -> Stmt:
-        start = intrinsic(Intrinsic.ROUND, minimum(maximum(zero - get(low) / scale, 0.0), 255.0))
+        start = maximum(const(0.0, DType.FLOAT32) - least / scale, 0.0)
 
         def with_zero(point: PrimExpr) -> Stmt:
             def block(j: PrimExpr, width: int) -> Stmt:
-                offset = spread(point, width)
                 ratio = items(layer.final, row, j, width) / spread(scale, width)
-                level = intrinsic(Intrinsic.ROUND, ratio) + offset
-                return set_items(
-                    rounded, index(number), j, minimum(maximum(level, 0.0), 255.0) - offset
-                )
+                level = intrinsic(Intrinsic.ROUND, ratio) + spread(point, width)
+                return write(j, minimum(maximum(level, 0.0), 255.0))
 
-            return seq(store(factors, (number,), scale), layer.over(block))
+            return seq(keep(scale, point), layer.over(block))
 
-        return let(start, with_zero, "zero")
+        return let(intrinsic(Intrinsic.ROUND, minimum(start, 255.0)), with_zero, "zero")
 
-    span = get(high) - get(low)
+    least, most = (
+        items(buffer, index(0), lanes)
+        if lanes == 1
+        else ReduceLanes(op, items(buffer, index(0), lanes), DType.FLOAT32)
+        for op, buffer in ((BinaryOp.MIN, low), (BinaryOp.MAX, high))
+    )
+    span = most - least
     scale = select(equal(span, 0.0), const(1.0, DType.FLOAT32), span / 255.0)
-    found = serial(layer.hidden, widen, "k")
-    body = seq(put(low, zero), put(high, zero), found, let(scale, with_scale, "scale"))
-    return allocate([low, high], body)
+    return allocate(
+        [low, high],
+        seq(
+            set_items(low, index(0), zero),
+            set_items(high, index(0), zero),
+            serial(layer.hidden // lanes, widen, "k"),
+            let(scale, with_scale, "scale"),
+        ),
+    )

@@ -46,6 +46,16 @@ class Int8ConvAttrs(ConvAttrs, frozen=True, kw_only=True):
     is_narrow: bool = False
 
 
+def dot4_by_shifts(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+    """Return ``total`` and four products of bytes, by shifts: for machines without instructions."""
+    for byte_number in range(INT8_PER_WORD):
+        low = binary(BinaryOp.SHR, left, IntImm(8 * byte_number, left.dtype))
+        high = binary(BinaryOp.SHL, right, IntImm(24 - 8 * byte_number, right.dtype))
+        byte = binary(BinaryOp.SHR, high, IntImm(24, right.dtype))
+        total = total + binary(BinaryOp.AND, low, IntImm(255, left.dtype)) * byte
+    return total
+
+
 def pack_int8x4(weight: Array) -> Array:
     """Return ``[..., depth, width]`` of int8 as ``[..., depth / 4, width]`` of int32."""
     *outer, depth, width = weight.shape

@@ -47,16 +47,6 @@ Schedule: TypeAlias = Callable[[FusedGroup, LoopTarget], PrimFunc | None]
 _TOP_BITS = int.from_bytes(b"\x80" * INT8_PER_WORD, "little", signed=True)
 
 
-def dot4_by_shifts(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-    """Return ``total`` and four products of bytes, by shifts: for machines without instructions."""
-    for byte_number in range(INT8_PER_WORD):
-        low = binary(BinaryOp.SHR, left, IntImm(8 * byte_number, left.dtype))
-        high = binary(BinaryOp.SHL, right, IntImm(24 - 8 * byte_number, right.dtype))
-        byte = binary(BinaryOp.SHR, high, IntImm(24, right.dtype))
-        total = total + binary(BinaryOp.AND, low, IntImm(255, left.dtype)) * byte
-    return total
-
-
 class _Signed(Struct, frozen=True):
     """Products of signed bytes on the left: they are moved up by 128, which flips a bit each."""
 

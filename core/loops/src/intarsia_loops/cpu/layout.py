@@ -37,6 +37,7 @@ from intarsia_ir.ops.nn import Conv, Matmul
 from intarsia_ir.ops.pooling import AvgPool, MaxPool, PoolAttrs
 from intarsia_ir.ops.qnn import Lookup
 from intarsia_ir.ops.qnn_elements import Mean
+from intarsia_ir.ops.recurrent import Lstm
 from intarsia_ir.ops.reduce import ReduceOp
 from intarsia_ir.ops.sampling import GridSample
 from intarsia_ir.ops.shape import Concatenate, Transpose
@@ -51,7 +52,9 @@ from .bf16x2 import (
     Bf16x2Dense,
     padded_channels,
 )
+from .byte_lstm import byte_lstm
 from .dense import product_width
+from .int8x4 import dot4_by_shifts
 from .integer_sums import conv_sums_of, dense_sums_of, is_quantized_linear, multiplies_bytes
 from .matmul import transposes_panels
 from .nchw_depthwise import suits_nchw_depthwise
@@ -126,6 +129,8 @@ class _Layout(Struct):
 
     def visit(self, node: Expr) -> None:
         """Build the equivalent of a node whose operands have been visited."""
+        if isinstance(node, Call) and node.op is Lstm and self._byte_lstm(node):
+            return
         if isinstance(node, Call) and _may_convert(node) and self._convert(node):
             return
         if isinstance(node, TupleGetItem) and node.tuple in self.last:
@@ -182,6 +187,16 @@ class _Layout(Struct):
             return False
         source = self.channels_last(node.args[0])
         return self._set(node, call(node.op, source, attrs=attrs, span=node.span))
+
+    def _byte_lstm(self, node: Call) -> bool:
+        """A layer that multiplies bytes, where the machine has instructions for that."""
+        int8x4 = self.tiling.int8x4
+        if int8x4 is None or int8x4.add is dot4_by_shifts or self.tiling.lanes not in (4, 8, 16):
+            return False
+        made = byte_lstm(node, [self.plain(arg) for arg in node.args], self.tiling.lanes)
+        if made is not None:
+            self.first[node] = made
+        return made is not None
 
     def _set(self, node: Expr, value: Expr) -> bool:
         self.last[node] = value

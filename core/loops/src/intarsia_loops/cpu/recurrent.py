@@ -21,6 +21,7 @@ from intarsia_ir.tir.module import FusedGroup
 from intarsia_runtime.dtype import DType
 
 from ..targets import LoopTarget
+from .byte_lstm import ByteDot, ByteLstm
 from .int8x4_schedules import Schedule
 from .tiling import CpuTiling
 
@@ -39,10 +40,11 @@ class RecurrentSchedules(Struct, frozen=True):
 
     def table(self) -> Mapping[str, Schedule]:
         """Return operator name to its schedule."""
-        return MappingProxyType({"nn.gru": self.layer, "nn.lstm": self.layer})
+        layer = self.layer
+        return MappingProxyType({"nn.gru": layer, "nn.lstm": layer, "cpu.qlstm": layer})
 
     def layer(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
-        """``nn.lstm`` and ``nn.gru``; ``None`` where vectors are no power of two or alone."""
+        """``nn.lstm``, ``nn.gru``, ``cpu.qlstm``; ``None`` where vectors are alone or odd."""
         call = group.function.body
         tiling = self.tiling_of(target, DType.FLOAT32)
         if not isinstance(call, Call) or tiling.lanes not in (4, 8, 16):
@@ -54,5 +56,8 @@ class RecurrentSchedules(Struct, frozen=True):
                 return Lstm.tiled(tile, call.attrs, *types)
             case Gru.Attrs():
                 return Gru.tiled(tile, call.attrs, *types)
+            case ByteLstm.Attrs() if tiling.int8x4 is not None:
+                dot = ByteDot(tiling.int8x4.load, tiling.int8x4.add, tiling.lanes)
+                return ByteLstm.tiled(tile, dot, call.attrs, *types)
             case _:
                 return None

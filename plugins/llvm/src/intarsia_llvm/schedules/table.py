@@ -18,7 +18,7 @@ from intarsia_ir.tir.passes.stack_to_scratch import (
 )
 from intarsia_ir.tir.stmt import LetStmt, Stmt
 from intarsia_loops.cpu.argmax_rows import argmax_kernel
-from intarsia_loops.cpu.int8x4_schedules import dot4_by_shifts
+from intarsia_loops.cpu.int8x4 import dot4_by_shifts
 from intarsia_loops.cpu.softmax import softmax_kernel
 from intarsia_loops.cpu.table import OnWorkspace, Schedule, Schedules
 from intarsia_loops.cpu.tiling import Bf16x2, CpuTiling, Int8x4, fit_caches
