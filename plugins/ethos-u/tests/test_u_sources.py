@@ -96,7 +96,7 @@ def test_the_program_gives_the_reference_result(tmp_path: Path) -> None:
     unit = artifact.units[1]
     program = parse_program(unit.files[FILE])
     stored = np.clip(np.rint(image / np.float32(0.02)), -128, 127).astype(np.int8)
-    (result,) = execute(program, dict(unit.constants), [stored])
+    (result,) = execute(program, dict(whole.units[1].constants), [stored])
     (place,) = places(unit.files["estimate.json"], "outputs")
     memory = np.zeros(65536, np.uint8)
     memory[place.offset : place.offset + place.size] = result.reshape(-1).view(np.uint8)
