@@ -139,6 +139,25 @@ def test_product(flipped):
     assert prepared(stored(node("add", bias(5), product)), x=x) == ["qnn.matmul"]
 
 
+@pytest.mark.parametrize("axis", [None, 1])
+@pytest.mark.parametrize("dtype", [DType.UINT8, DType.INT8])
+def test_a_product_with_no_quantization_behind_it_adds_up_integers(axis, dtype):
+    x = given_bytes(3, 8, dtype=dtype)
+    product = node("matmul", real(x, zero=9), weight(8, 5, axis=axis))
+    found = node("add", product, constant(RNG.uniform(-2, 2, 5).astype(np.float32)))
+    assert prepared(found, x=x) == ["qnn.matmul_integer", "cast", "multiply", "add"]
+    flipped = node("matmul", real(x, zero=9), weight(5, 8, axis=0), transpose_b=True)
+    assert prepared(flipped, x=x) == ["qnn.matmul_integer", "cast", "multiply"]
+
+
+def test_a_product_that_is_no_sum_of_these_integers_stays_in_float32():
+    x = given_bytes(3, 8)
+    by_depth = node("matmul", real(x), weight(8, 5, axis=0))
+    moved = node("matmul", real(x), weight(8, 5, axis=1, symmetric=False))
+    assert prepared(by_depth, x=x)[-1] == "matmul"
+    assert prepared(moved, x=x)[-1] == "matmul"
+
+
 def test_product_of_two_activations():
     x = given_bytes(2, 4, 4)
     product = node("matmul", real(x), real(x, 0.03, 9), transpose_b=True)

@@ -20,7 +20,7 @@ from intarsia_runtime.artifact.plan import CallPlan
 from .intrinsics import RULES
 from .open_sizes import print_plan_sizes
 from .procedures import called, print_procedures
-from .spelling import C99
+from .spelling import C99, KERNEL
 from .stages import CHECKED_SIZES, print_stage_sizes
 
 
@@ -64,7 +64,7 @@ def print_sources(
     sizes = _plan_sizes(module.plan, functions)
     text = (*kernels, *sizes, face.run(region))
     parts = (*print_procedures(procedures), *functions.texts.values(), *text)
-    head = f'#include "{header}"\n\n#include <math.h>\n'
+    head = f'#include "{header}"\n\n#include <math.h>\n\n{KERNEL}'
     return "\n".join([head, *(part for part in parts if part)])
 
 

@@ -8,11 +8,24 @@ from intarsia_loops.codegen.spelling import MEMORY_TYPES, VALUE_TYPES, Spelling
 
 _MORE = ("fmod", "lgamma", "nextafter", "remainder", "tgamma")
 
+KERNEL = """\
+/* A kernel that is called once would be written out where it is called; the many variables around
+   it would take the registers of its loops. */
+#if defined(__GNUC__)
+#define IX_KERNEL static __attribute__((noinline)) void
+#else
+#define IX_KERNEL static void
+#endif
+"""
+"""How a kernel begins."""
+
 C99 = Spelling(
     kind="c",
     values=VALUE_TYPES,
     memory=MEMORY_TYPES,
     intrinsics=by_type(MATH),
     functions=of_both_types((*MATH.values(), *_MORE)),
+    kernel="IX_KERNEL",
+    for_m_profile=True,
 )
 """What portable C calls things; nothing beyond ``<stdint.h>`` and ``<math.h>``."""

@@ -17,7 +17,7 @@ import intarsia
 
 from ..calling import exact_session
 from .boards import BOARDS, MISSING, WHY_NOT, compile_model, run_on_board, run_on_host
-from .tiny_nets import NETS, corners, save_net, windows
+from .tiny_nets import NETS, corners, save_net, spectrogram, windows
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=WHY_NOT)
 REPORT = os.environ.get("INTARSIA_MCU_REPORT")
@@ -25,6 +25,7 @@ ALL = [f"{name}{kind}" for name in NETS for kind in ("", "_int8")]
 QUICK = {
     ("c", "keywords", "cortex-m4"),
     ("c", "anomalies_int8", "cortex-m3"),
+    ("c", "keywords_int8", "cortex-m4"),
     ("c", "keywords_int8", "cortex-m55"),
     ("llvm", "keywords", "cortex-m4"),
     ("llvm", "anomalies_int8", "cortex-m3"),
@@ -100,6 +101,18 @@ def test_every_form_of_a_dot_product_gives_the_same_integers(tmp_path, kind, boa
     path = tmp_path / "corners.onnx"
     onnx.save(corners(x, kind), path)
     holds_on(board, compile_model(path, tmp_path / "out", f"c -mcpu={board.cpu}"), path, x)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+@pytest.mark.parametrize("board", [BOARDS[0], BOARDS[3], BOARDS[4]], ids=lambda board: board.cpu)
+def test_windows_over_one_channel_give_the_same_integers(tmp_path, kind, board):
+    x = np.random.default_rng(8).normal(size=(1, 1, 9, 11)).astype(np.float32)
+    path = tmp_path / "spectrogram.onnx"
+    onnx.save(spectrogram(x, kind), path)
+    model = compile_model(path, tmp_path / "out", f"c -mcpu={board.cpu}")
+    source = (model.folder / "src" / "spectrogram.c").read_text()
+    assert "concatenate" in source
+    holds_on(board, model, path, x)
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])

@@ -232,6 +232,14 @@ def corners(x: np.ndarray, kind: type[np.integer]) -> onnx.ModelProto:
     return net.finish((1, 1, x.shape[2] - 1, x.shape[3] - 2))
 
 
+def spectrogram(x: np.ndarray, kind: type[np.integer]) -> onnx.ModelProto:
+    """Windows over one channel, whose rows become channels."""
+    net = ByteNet(x, kind)
+    net.conv((16, 1, 5, 3), pads=[2, 1, 2, 1], strides=[2, 1])
+    net.conv((3, 16, 1, 1))
+    return net.finish((1, 3, (x.shape[2] + 1) // 2, x.shape[3]))
+
+
 def windows(x: np.ndarray, kind: type[np.integer]) -> onnx.ModelProto:
     """The corners of windows within a channel: rests of vectors, padding, steps, distant taps."""
     net = ByteNet(x, kind)

@@ -9,9 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..graph.expr import Call, Constant, Expr, Function, call
+import numpy as np
+
+from intarsia_runtime.dtype import DType
+
+from ..graph.expr import Call, Constant, Expr, Function, call, constant
 from ..graph.module import IRModule
 from ..graph.walk import children, count_uses, post_order, with_children
+from ..ops.binary import Multiply
 from ..ops.integer_forms import (
     INTEGER_FORMS,
     Parameters,
@@ -21,12 +26,16 @@ from ..ops.integer_forms import (
     move_dequantize,
     passes,
 )
+from ..ops.nn import Matmul
+from ..ops.qnn_linear import MatmulInteger
 from ..ops.slicing_rules import is_constant_pad, pad_integers
 from ..ops.stored import result_parameters, stored
+from ..ops.unary import Cast
 from .base import Pass, Remarks, map_functions
 from .integer_tables import as_integers
 
 _QUANTIZED = "qnn."
+FLOAT = DType.FLOAT32
 
 
 def fuse_quantize(module: IRModule, remarks: Remarks) -> IRModule:
@@ -52,7 +61,42 @@ def _fuse(function: Function) -> Function:
         renamed[node] = rebuilt if result is None else result
         uses[renamed[node]] = uses.get(renamed[node], 0) + old_uses[node]
     body = renamed[function.body]
+    return _sums(function if body is function.body else replace(function, body=body))
+
+
+def _sums(function: Function) -> Function:
+    """Multiply integers where the result of a product is needed as real numbers.
+
+    matmul(dequantize(x), dequantize(w)) --> cast(sums of integers) * (x scale * w scale)
+
+    The last layer of a network has no quantization behind it. Its weights stay bytes, and sums of
+    integers are exact.
+    """
+    renamed: dict[Expr, Expr] = {}
+    for node in post_order(function.body):
+        rebuilt = with_children(node, tuple(renamed[child] for child in children(node)))
+        product = rebuilt if isinstance(rebuilt, Call) and rebuilt.op is Matmul else None
+        renamed[node] = rebuilt if product is None else (_sum_of_integers(product) or rebuilt)
+    body = renamed[function.body]
     return function if body is function.body else replace(function, body=body)
+
+
+def _sum_of_integers(node: Call) -> Expr | None:
+    """Return a product as scaled sums of integers; ``None`` if it is none of bytes."""
+    a, b = (stored(arg) for arg in node.args)
+    if a is None or b is None or not (a.is_byte and b.is_byte and isinstance(b.value, Constant)):
+        return None
+    attrs, is_float = node.attrs, tensor_type(node).dtype is FLOAT
+    if not isinstance(attrs, Matmul.Attrs) or b.value.data.ndim != 2 or not is_float:
+        return None
+    left, right = a.triple, b.vectors(0 if attrs.transpose_b else 1)
+    if left is None or right is None or np.any(right[1].data):
+        return None
+    value, scale, zero = left
+    total = call(MatmulInteger, value, zero, b.value, right[1], attrs=attrs, span=node.span)
+    real = call(Cast, total, attrs=Cast.Attrs(dtype=FLOAT), span=node.span)
+    factor = constant(np.asarray(scale.data * right[0].data, np.float32))
+    return call(Multiply, real, factor, span=node.span)
 
 
 def _quantized(node: Call, uses: dict[Expr, int]) -> Expr | None:

@@ -30,7 +30,9 @@ from intarsia_ir.tir.expr import (
     Select,
     TirVar,
 )
+from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_ir.tir.walk import children, post_order
+from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 
 from .c_functions import Functions
@@ -41,6 +43,7 @@ from .c_operations import (
     apply_intrinsic,
     combine,
     convert,
+    function_of,
     narrowed,
 )
 from .lanes import lane_of
@@ -51,6 +54,33 @@ LONGEST = 160
 """Characters after which an expression goes into a variable of its own."""
 
 _POSITIONS = PLAIN | EXTREMES | {BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD}
+
+
+class RoundedByte(Struct, frozen=True):
+    """A byte that is the whole number nearest to a product, and a zero point on top."""
+
+    product: PrimExpr
+    zero: int
+
+
+def rounded_byte(expr: CastExpr) -> RoundedByte | None:
+    """Return what a cast rounds to a byte; ``None`` if it is no rescaled sum of integers."""
+    value, zero = expr.value, 0
+    if expr.dtype not in (DType.INT8, DType.UINT8) or value.dtype is not DType.FLOAT32:
+        return None
+    if isinstance(value, Binary) and value.op is BinaryOp.ADD:
+        number = value.b.value if isinstance(value.b, CastExpr) else value.b
+        if not isinstance(number, IntImm | FloatImm) or number.value != int(number.value):
+            return None
+        value, zero = value.a, int(number.value)
+    if not isinstance(value, CallIntrinsic) or value.intrinsic is not Intrinsic.ROUND:
+        return None
+    (product,) = value.args
+    if not isinstance(product, Binary) or product.op is not BinaryOp.MUL or abs(zero) > 255:
+        return None
+    # A sum of integers is finite, so the product is no NaN, which would be 0 whatever is added.
+    integer = isinstance(product.a, CastExpr) and product.a.value.dtype.is_integer
+    return RoundedByte(product, zero) if integer else None
 
 
 class ExpressionWriter(Struct):
@@ -262,6 +292,9 @@ class ExpressionWriter(Struct):
             case IfThenElse():
                 return self._branch(expr)
             case CastExpr():
+                byte = rounded_byte(expr) if self.spelling.for_m_profile else None
+                if byte is not None:
+                    return self._rounded_byte(byte, expr.dtype)
                 return convert(self.functions, self.value(expr.value), expr.value.dtype, expr.dtype)
             case CallIntrinsic():
                 args = [self.value(arg) for arg in expr.args]
@@ -281,6 +314,11 @@ class ExpressionWriter(Struct):
                 return self.value(expr)
             case _:
                 assert_never(expr)
+
+    def _rounded_byte(self, byte: RoundedByte, target: DType) -> str:
+        name = function_of(self.functions, Intrinsic.ROUND, DType.FLOAT32)
+        function = self.functions.round_to_byte(target, name)
+        return f"{function}({self.value(byte.product)}, {byte.zero})"
 
     def _load_first(self, *sides: PrimExpr) -> None:
         """Give loads of sides that are both evaluated a variable: no loop over lanes has vectors

@@ -56,6 +56,8 @@ class Spelling(Struct, frozen=True):
         barrier: Statement at which the threads of a block wait for each other.
         threads: Numbers of the blocks and threads that run the iterations of a BOUND loop.
         unroll: Line in front of a loop that the compiler shall write out; none if empty.
+        for_m_profile: Whether compilers for Arm's M profile read it too: a function may have a form
+            of that profile's instructions.
     """
 
     kind: str
@@ -72,6 +74,7 @@ class Spelling(Struct, frozen=True):
     barrier: str = ""
     threads: Mapping[Thread, str] = field(default_factory=lambda: MappingProxyType({}))
     unroll: str = ""
+    for_m_profile: bool = False
 
 
 def computed(dtype: DType) -> DType:

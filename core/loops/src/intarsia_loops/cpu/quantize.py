@@ -18,6 +18,7 @@ from intarsia_ir.ops.nn import Conv, Matmul
 from intarsia_ir.ops.slicing import Pad
 from intarsia_ir.ops.unary import Cast, Round
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import product
 
 from .int8x4 import (
     INT8_PER_WORD,
@@ -31,6 +32,7 @@ from .int8x4 import (
 )
 from .packing import pack_depthwise
 from .tiling import CpuTiling, int8x4_width
+from .window_words import row_windows
 
 Array = np.ndarray
 
@@ -168,8 +170,12 @@ def _byte_sums(
 ) -> tuple[Expr, Array] | None:  # fmt: skip
     """As :func:`conv_sums`, of weights of 8 bits."""
     weight, x_zero = weight_and_zero
-    outputs, _, kh, kw = weight.shape
     depthwise = is_depthwise_weight(plain, weight)
+    if not depthwise:
+        whole = tiling.int8x4 is not None and tiling.int8x4.micro_kernel is not None
+        windows = row_windows(plain, source, weight, x_zero, whole=whole)
+        plain, source, weight = windows or (plain, source, weight)
+    outputs, _, kh, kw = weight.shape
     if not has_whole_groups(plain, weight):
         return None
     kind = tensor_type(source).dtype
@@ -255,8 +261,11 @@ def _dense_byte_sums(
     node: Call, source: Expr, weight: Array, tiling: CpuTiling
 ) -> tuple[Expr, Array]:
     matrix = _padded_to_words(weight, 0)
-    outputs = matrix.shape[1]
-    packed = constant(pack_int8x4_dense(matrix, int8x4_width(outputs, tiling)), span=node.span)
+    outputs, (*rows, _) = matrix.shape[1], tensor_type(source).shape
+    width = int8x4_width(outputs, tiling)
+    if tiling.int8x4 is not None and tiling.int8x4.columns and product(rows) == 1:
+        width = min(outputs, 2 * width)  # a row alone leaves registers to sums of more columns
+    packed = constant(pack_int8x4_dense(matrix, width), span=node.span)
     source = padded(source, matrix.shape[0], 0)
     attrs = Int8x4Dense.Attrs(outputs=outputs, is_narrow=has_narrow_pairs(matrix, 0))
     total = call(Int8x4Dense, source, packed, attrs=attrs, span=node.span)

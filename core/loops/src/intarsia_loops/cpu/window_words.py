@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows of images with one or two channels, as channels: no byte of a word is left empty.
+
+A word has four channels of a pixel (Int8x4), so an image of one channel, as a spectrogram is, would
+take four times the products. The taps of a row of a window lie side by side in a channels-last
+image: they become the channels of an image as wide as the result, and the window one tap wide.
+That is im2col along rows, ``KW * C`` bytes for each place of the result. Where a procedure
+multiplies, whose call costs as much as some products, rows are put together too: ``KH * KW * C``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec.structs import replace
+
+from intarsia_ir.graph.expr import Expr, call, tensor_type
+from intarsia_ir.ops.nn import Conv
+from intarsia_ir.ops.shape import Concatenate
+from intarsia_ir.ops.slicing import Pad, StridedSlice
+
+from .int8x4 import INT8_PER_WORD
+
+Array = np.ndarray
+
+LEAST_OUTPUTS = 16
+"""Outputs from which on a copy of each window's row repays."""
+
+
+def row_windows(
+    plain: Conv.Attrs, source: Expr, weight: Array, zero: int, *, whole: bool
+) -> tuple[Conv.Attrs, Expr, Array] | None:
+    """Return a convolution, its image and weights with rows of windows as channels.
+
+    ``None`` if that does not take half of the words or fewer.
+
+    Args:
+        plain: The convolution of an image, in one group.
+        source: The image ``[N, H, W, C]``; its sizes are numbers.
+        weight: ``[O, C, KH, KW]``.
+        zero: What padding holds.
+        whole: Whether all rows of a window shall be channels, not each for itself.
+    """
+    outputs, channels, height, width = weight.shape
+    words = -(-channels // INT8_PER_WORD) * width
+    taken = -(-channels * width // INT8_PER_WORD)
+    if plain.groups != 1 or 2 * taken > words or outputs < LEAST_OUTPUTS:
+        return None
+    if not all(isinstance(size, int) for size in tensor_type(source).shape):
+        return None
+    image = _taps_as_channels(source, plain, 1, width, zero)
+    rows = weight.transpose(0, 2, 3, 1).reshape(outputs, height, width * channels)
+    strides, padding, dilation = plain.strides[:1], plain.padding[:1], plain.dilation[:1]
+    if whole and height > 1:
+        image = _taps_as_channels(image, plain, 0, height, zero)
+        rows = rows.reshape(outputs, 1, -1)
+        strides, padding, dilation = (1,), ((0, 0),), (1,)
+    attrs = replace(
+        plain, strides=(*strides, 1), padding=(*padding, (0, 0)), dilation=(*dilation, 1)
+    )
+    return attrs, image, np.ascontiguousarray(rows.transpose(0, 2, 1))[..., None]
+
+
+def _taps_as_channels(x: Expr, plain: Conv.Attrs, side: int, taps: int, zero: int) -> Expr:
+    """Put the taps of a window along one side of an image, 0 or 1, behind one another."""
+    axis, (before, behind) = side + 1, plain.padding[side]
+    stride, apart = plain.strides[side], plain.dilation[side]
+    if before or behind:
+        widths = tuple((before, behind) if d == axis else (0, 0) for d in range(4))
+        x = call(Pad, x, attrs=Pad.Attrs(widths=widths, value=float(zero)), span=x.span)
+    shape = tensor_type(x).static_shape
+    last = shape[axis] - (taps - 1) * apart  # behind the last first tap
+    parts: list[Expr] = []
+    for tap in range(taps):
+        begin = tuple(tap * apart if d == axis else 0 for d in range(4))
+        end = tuple(tap * apart + last if d == axis else size for d, size in enumerate(shape))
+        strides = tuple(stride if d == axis else 1 for d in range(4))
+        attrs = StridedSlice.Attrs(begin=begin, end=end, strides=strides)
+        parts.append(call(StridedSlice, x, attrs=attrs, span=x.span))
+    return call(Concatenate, *parts, attrs=Concatenate.Attrs(axis=3), span=x.span)
