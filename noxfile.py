@@ -50,7 +50,8 @@ CORE = tuple(f"./core/{p.parent.name}" for p in sorted(ROOT.glob("core/*/pyproje
 ONNX, TORCH = "./plugins/onnx[images]", "./plugins/torch"
 PACKAGES = (*CORE, ONNX, *PLUGINS, "./tests/testkit")
 MEMBERS = (*CORE, "./plugins/onnx", TORCH, *PLUGINS, "./tests/testkit")
-DEMO = ("intarsia", *(f"intarsia_{n}" for n in "runtime ir loops onnx llvm dnnl tools".split()))
+_DEMO = ("runtime", "ir", "loops", "onnx", "llvm", "dnnl", "tools")
+DEMO = ("intarsia", *(f"intarsia_{name}" for name in _DEMO))
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
 TOSA_TOOLS = "tosa-tools==2026.8.*"
 MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, not for the code

@@ -75,18 +75,7 @@ def quantized_step(
             )
         )
 
-    def rounded_row(number: int, row: PrimExpr) -> Stmt:
-        def keep(scale: PrimExpr, zero: PrimExpr) -> Stmt:
-            point.append(zero)
-            return store(factors, (number,), scale)
-
-        def write(j: PrimExpr, level: PrimExpr) -> Stmt:
-            return set_items(rounded, index(number), j, level - spread(point[-1], level.lanes))
-
-        point: list[PrimExpr] = []
-        return round_state(layer, row, keep, write)
-
-    body = [rounded_row(number, row) for number, row in enumerate(rows)]
+    body = [_rounded_row(layer, row, rounded, factors, n) for n, row in enumerate(rows)]
     done = 0
     widest = layer.width
     for width, count in ((widest, 4), (widest, 1), (8, 1), (4, 1)):
@@ -96,6 +85,22 @@ def quantized_step(
             body.append(blocks(done, number, width * count, lambda j, _, step=step: step(j)))
         done += number * width * count
     return allocate([rounded, totals, factors], seq(*body, layer.over(block)))
+
+
+def _rounded_row(
+    layer: Layer, row: PrimExpr, rounded: Buffer, factors: Buffer, number: int
+) -> Stmt:
+    """Write levels of a row less that of 0, and its scale, as row ``number`` of the results."""
+    points: list[PrimExpr] = []
+
+    def keep(scale: PrimExpr, zero: PrimExpr) -> Stmt:
+        points.append(zero)
+        return store(factors, (number,), scale)
+
+    def write(j: PrimExpr, level: PrimExpr) -> Stmt:
+        return set_items(rounded, index(number), j, level - spread(points[0], level.lanes))
+
+    return round_state(layer, row, keep, write)
 
 
 def round_state(

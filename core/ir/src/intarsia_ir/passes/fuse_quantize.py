@@ -13,7 +13,7 @@ import numpy as np
 
 from intarsia_runtime.dtype import DType
 
-from ..graph.expr import Call, Constant, Expr, Function, call, constant
+from ..graph.expr import Call, Constant, Expr, Function, call, constant, tensor_type
 from ..graph.module import IRModule
 from ..graph.walk import children, count_uses, post_order, with_children
 from ..ops.binary import Multiply
