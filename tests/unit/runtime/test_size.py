@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from intarsia_runtime.errors import ArtifactError, UnsupportedError
 from intarsia_runtime.size import (
-    MOST_CHARACTERS,
     Dim,
     OpenSizeError,
     Size,
@@ -19,12 +18,12 @@ from intarsia_runtime.size import (
     floor_divide,
     maximum,
     minimum,
-    parse_size,
     product,
     remainder,
     value_of,
     variable,
 )
+from intarsia_runtime.size_text import MOST_CHARACTERS, parse_size
 
 N, M = variable("N"), variable("M")
 
@@ -156,3 +155,14 @@ def test_arithmetic_keeps_values_and_text(pair: tuple[Size, Reference], n: int, 
     assert parse_size(str(size)) == size
     if isinstance(size, Dim):
         assert size.substitute(values) == value(values)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_largest_of_the_same_sizes_again_is_no_longer() -> None:
+    a, b, c = variable("a"), variable("b"), variable("c")
+    both = maximum(a, b)
+    for _ in range(400):
+        both = maximum(maximum(both, a), maximum(b, both))
+    assert both == maximum(a, b)
+    assert minimum(minimum(a, b), minimum(b, a)) == minimum(a, b)
+    assert maximum(maximum(a, b), maximum(a + 1, b)) == maximum(a + 1, b)
+    assert maximum(maximum(a, b), c) not in (maximum(a, b), c)

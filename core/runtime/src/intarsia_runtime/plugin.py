@@ -55,7 +55,8 @@ if TYPE_CHECKING:
         reads_formats,
     )
     from .simulation import no_device, simulated_call
-    from .size import Dim, parse_size, value_of
+    from .size import Dim, value_of
+    from .size_text import parse_size
     from .threads import available_threads, load_openmp, thread_setter
 
 __all__ = [
@@ -132,7 +133,8 @@ if not TYPE_CHECKING:
                 "reads_formats"
             ),
             "intarsia_runtime.simulation": "no_device simulated_call",
-            "intarsia_runtime.size": "Dim parse_size value_of",
+            "intarsia_runtime.size": "Dim value_of",
+            "intarsia_runtime.size_text": "parse_size",
             "intarsia_runtime.threads": "available_threads load_openmp thread_setter",
         },
     )

@@ -7,13 +7,12 @@ arithmetic shows to be equal compare equal, e.g. ``(4*N + 2) // 4`` and ``N``. D
 towards minus infinity, as in Python; a size that divides is taken not to be 0. Arithmetic gives an
 ``int`` wherever the result is a number.
 
-The text, which :func:`parse_size` reads, is that of Python: ``(N + 2) // 2``, ``min(N, 512)``; a
-name that is no identifier stands in quotes.
+The text, which :func:`~.size_text.parse_size` reads, is that of Python: ``(N + 2) // 2``,
+``min(N, 512)``; a name that is no identifier stands in quotes.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections import Counter
@@ -23,10 +22,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from .errors import ArtifactError, UnsupportedError
-
-MOST_CHARACTERS = 1 << 16
-"""Longest text of a size that is read: artifacts and models come from outside."""
+from .errors import UnsupportedError
 
 MOST_TERMS = 4096
 """Most terms of a product that is multiplied out."""
@@ -275,21 +271,6 @@ def exact_quotient(a: Size, b: Size) -> Size | None:
     return _made(found)
 
 
-def parse_size(text: str) -> Size:
-    """Read a size from its text.
-
-    Raises:
-        ArtifactError: The text is no size.
-    """
-    wrong = ArtifactError(f"{text[:80]!r} is no size", hint="for example (N + 2) // 2")
-    if len(text) > MOST_CHARACTERS:
-        raise wrong
-    try:
-        return _parsed(ast.parse(text, mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError, UnsupportedError):
-        raise wrong from None
-
-
 def _is_size(value: object) -> bool:
     return isinstance(value, int | Dim)
 
@@ -368,8 +349,27 @@ def _extreme(op: str, a: Size, b: Size) -> Size:
     sign = _sign(a - b)
     if sign is not None:
         return a if (sign <= 0) == (op == "min") else b
+    parts = _parts(op, a), _parts(op, b)
+    for whole, own, other in ((a, *parts), (b, *reversed(parts))):
+        if all(any(_wins(op, one, part) for one in own) for part in other):
+            return whole
     first, second = sorted((a, b), key=str)
     return _atom(SizeOp(op, first, second))
+
+
+def _parts(op: str, size: Size) -> list[Size]:
+    """Return the sizes of which one is the smallest or the largest; the size alone if none is."""
+    match size:
+        case Dim(terms=((((SizeOp(op=own, a=a, b=b),), 1)),)) if own == op:
+            return [*_parts(op, a), *_parts(op, b)]
+        case _:
+            return [size]
+
+
+def _wins(op: str, a: Size, b: Size) -> bool:
+    """Whether ``a`` is known to be the smaller or the larger one, or equal."""
+    sign = _sign(a - b)
+    return (sign is not None and (sign <= 0) == (op == "min")) or a == b
 
 
 def _sign(size: Size) -> int | None:
@@ -462,32 +462,3 @@ def _operand(size: Size) -> str:
             return _name_text(name)
         case _:
             return f"({size})"
-
-
-_ARITHMETIC: Mapping[type[ast.operator], Callable[[Size, Size], Size]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: floor_divide,
-    ast.Mod: remainder,
-}
-
-
-def _parsed(node: ast.expr) -> Size:
-    match node:
-        case ast.Constant(value=bool()):
-            raise ValueError
-        case ast.Constant(value=int(number)):
-            return number
-        case ast.Constant(value=str(name)):
-            return variable(name)
-        case ast.Name(id=name):
-            return variable(name)
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return 0 - _parsed(operand)
-        case ast.Call(func=ast.Name(id="min" | "max" as name), args=[a, b], keywords=[]):
-            return _APPLY[name](_parsed(a), _parsed(b))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            return _ARITHMETIC[type(op)](_parsed(left), _parsed(right))
-        case _:
-            raise ValueError

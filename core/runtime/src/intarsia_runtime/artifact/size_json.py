@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from ..errors import ArtifactError
-from ..size import Size, parse_size
+from ..size import Size
+from ..size_text import parse_size
 from .fields import JsonObject, read_dict, read_int, read_list, read_sizes, read_str, read_texts
 from .plan import OpenSizes, SizeGuard, SizeSource
 

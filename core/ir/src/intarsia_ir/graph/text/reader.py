@@ -9,7 +9,7 @@ import numpy as np
 
 from intarsia_runtime.dtype import DType, parse_dtype
 from intarsia_runtime.errors import ArtifactError, ParseError
-from intarsia_runtime.size import parse_size
+from intarsia_runtime.size_text import parse_size
 
 from ...tokens import Token, unquote
 from ..expr import Constant

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError
-from intarsia_runtime.size import parse_size
+from intarsia_runtime.size_text import parse_size
 
 from ...tokens import Token, cut, unquote
 from ..buffer import Buffer
