@@ -9,7 +9,7 @@ from intarsia_ir.graph.expr import Expr
 from intarsia_ir.ops import nn
 
 from ..context import NodeContext
-from .window import NodeWindow, Padding, read_window
+from .window import NodeWindow, Padding, padded, read_window
 
 
 def conv(node: NodeContext) -> Expr:
@@ -20,10 +20,11 @@ def conv(node: NodeContext) -> Expr:
 
 
 def _conv(node: NodeContext, data: Expr, *parameters: Expr) -> Expr:
-    window = read_window(node, _kernel(node))
+    window = read_window(node, _kernel(node), may_be_open=True)
     groups = node.integer("group", 1)
     if groups < 1:
         raise node.model_error(f"group={groups} must be positive")
+    data = padded(node, data, window, 0.0)
     attrs = nn.Conv.Attrs(
         strides=window.strides, padding=window.padding, dilation=window.dilation, groups=groups
     )

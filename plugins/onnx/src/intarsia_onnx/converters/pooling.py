@@ -9,25 +9,29 @@ from types import MappingProxyType
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.ops import binary, pooling, reduce, unary
 from intarsia_ir.ops.windows import Windows
+from intarsia_ir.tir.tensor import lowest
 
 from ..builder import dtype_of, rank_of
 from ..context import NodeContext
 from .folding import max_pool_places
 from .wide import in_float32
-from .window import NodeWindow, Padding, read_window
+from .window import NodeWindow, Padding, padded, read_window
 
 
 def max_pool(node: NodeContext) -> tuple[Expr, ...]:
     """Convert MaxPool; the places of its elements are looked for only if they are used."""
-    window = read_window(node, None)
+    window = read_window(node, None, may_be_open=not node.wants(1))
     attrs = pooling.PoolAttrs(
         kernel=window.kernel,
         strides=window.strides,
         padding=window.padding,
         dilation=window.dilation,
-        ceil_mode=_ceil_mode(node),
+        ceil_mode=_ceil_mode(node) or _is_cut_at_the_end(window),
     )
-    pooled = node.call(pooling.MaxPool, node.input(0), attrs=attrs)
+    x = node.input(0)
+    if not _is_cut_at_the_end(window):
+        x = padded(node, x, window, lowest(dtype_of(x)))
+    pooled = node.call(pooling.MaxPool, x, attrs=attrs)
     return (pooled, max_pool_places(node, pooled)) if node.wants(1) else (pooled,)
 
 
@@ -48,6 +52,21 @@ def average_of(node: NodeContext, x: Expr) -> Expr:
         count_include_pad=bool(node.integer("count_include_pad", 0)),
     )
     return node.call(pooling.AvgPool, x, attrs=attrs)
+
+
+def _is_cut_at_the_end(window: NodeWindow) -> bool:
+    """Whether padding that only the run knows is one element behind an odd size.
+
+    Then the last window begins inside and ends behind it, as windows do if their number is rounded
+    up.
+    """
+    sizes = list(zip(window.extent, window.strides, window.padding, strict=True))
+    at_the_end = all(padding.most[0] == 0 for padding in window.open.values())
+    return (
+        bool(window.open)
+        and at_the_end
+        and all((extent, stride, padding) == (2, 2, (0, 0)) for extent, stride, padding in sizes)
+    )
 
 
 def _ceil_mode(node: NodeContext) -> bool:

@@ -19,7 +19,7 @@ from ..context import Narrow, NodeContext
 from ..tensors import element_type, stored_name
 from .linear import product
 from .narrow import dequantize_narrow, quantize_narrow
-from .window import read_window
+from .window import padded, read_window
 
 
 def dequantize(node: NodeContext) -> Expr:
@@ -166,18 +166,27 @@ def qlinear_conv(node: NodeContext) -> Expr:
     shape = node.static_shape(3)
     if len(shape) < 3:
         raise node.model_error(f"weight {node.type_of(3)}")
-    window = read_window(node, shape[2:])
+    zero = _known_zero(node)
+    window = read_window(node, shape[2:], may_be_open=zero is not None)
     attrs = nn.Conv.Attrs(
         strides=window.strides,
         padding=window.padding,
         dilation=window.dilation,
         groups=max(node.integer("group", 1), 1),
     )
-    data = [node.input(0), *_parameters(node, 1)]
+    data = [padded(node, node.input(0), window, zero or 0.0), *_parameters(node, 1)]
     weight = [node.input(3), _vector(node, 4), _vector(node, 5)]
     bias = node.optional(8)
     operands = [*data, *weight, *_parameters(node, 6), *([] if bias is None else [bias])]
     return node.call(qnn_linear.Conv, *operands, attrs=attrs)
+
+
+def _known_zero(node: NodeContext) -> float | None:
+    """Return the zero point of a convolution's data, operand 2, if it is known."""
+    if node.optional(2) is None:
+        return 0.0
+    known = node.constant_value(2)
+    return None if known is None else float(known.reshape(()))
 
 
 def dynamic_quantize(node: NodeContext) -> tuple[Expr, ...]:
@@ -249,14 +258,15 @@ def conv_integer(node: NodeContext) -> Expr:
     shape = node.static_shape(1)
     if len(shape) != rank_of(node.input(0)) or len(shape) < 3:
         raise node.model_error(f"weight {node.type_of(1)} for data {node.type_of(0)}")
-    window = read_window(node, shape[2:])
+    zero = _known_zero(node)
+    window = read_window(node, shape[2:], may_be_open=zero is not None)
     attrs = nn.Conv.Attrs(
         strides=window.strides,
         padding=window.padding,
         dilation=window.dilation,
         groups=node.integer("group", 1),
     )
-    x, w = node.input(0), node.input(1)
+    x, w = padded(node, node.input(0), window, zero or 0.0), node.input(1)
     zeros = [_scalar(node, 2) if node.optional(2) is not None else node.scalar(0, dtype_of(x))]
     zeros.append(_vector(node, 3) if node.optional(3) is not None else node.scalar(0, dtype_of(w)))
     return node.call(qnn_linear.ConvInteger, x, zeros[0], w, zeros[1], attrs=attrs)
