@@ -35,6 +35,8 @@ def saved(path: Path, op: str, direction: str, *, bias: bool = True, **attrs: An
     ]
     names = ["x", "w", "r", "b"] if bias else ["x", "w", "r"]
     results = ["y", "h", "c"][: 3 if op == "LSTM" else 2]
+    if attrs.pop("relu", False):
+        attrs["activations"] = ["Relu"] * count
     attrs |= {"direction": direction, "hidden_size": HIDDEN}
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
@@ -52,7 +54,14 @@ def saved(path: Path, op: str, direction: str, *, bias: bool = True, **attrs: An
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize(
     ("op", "attrs"),
-    [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("LSTM", {"bias": False})],
+    [
+        ("LSTM", {}),
+        ("GRU", {}),
+        ("GRU", {"linear_before_reset": 1}),
+        ("LSTM", {"bias": False}),
+        ("RNN", {}),
+        ("RNN", {"relu": True}),
+    ],
 )
 def test_one_artifact_runs_any_length(
     tmp_path: Path, op: str, attrs: dict[str, Any], direction: str
@@ -70,7 +79,10 @@ def test_one_artifact_runs_any_length(
                 np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("op", "attrs"), [("RNN", {}), ("LSTM", {"activations": ["Relu"] * 3})])
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [("RNN", {"activations": ["Sigmoid"]}), ("LSTM", {"activations": ["Relu"] * 3})],
+)
 def test_what_no_operator_does_is_refused(tmp_path: Path, op: str, attrs: dict[str, Any]) -> None:
     model = saved(tmp_path / "layer.onnx", op, "forward", **attrs)
     with collecting_guards(), pytest.raises(UnsupportedError, match=f"{op} over T steps"):

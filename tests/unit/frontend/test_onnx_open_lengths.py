@@ -15,7 +15,7 @@ from intarsia_onnx import from_onnx
 from intarsia_runtime.errors import UnsupportedError
 
 SIZE, HIDDEN = 5, 6
-GATES = {"LSTM": 4, "GRU": 3}
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def layer(op: str, direction: str, *, starts: bool, **attrs: object) -> bytes:
@@ -46,6 +46,7 @@ LAYERS = [
     for op, direction in (
         *(("GRU", name) for name in ("forward", "reverse", "bidirectional")),
         *(("LSTM", name) for name in ("forward", "reverse", "bidirectional")),
+        ("RNN", "forward"),
     )
     for starts in (False, True)
     for attrs in ({}, {"linear_before_reset": 1}) [: 2 if op == "GRU" else 1]
@@ -82,3 +83,11 @@ def test_a_cell_that_begins_somewhere_at_the_end_is_refused() -> None:
         pytest.raises(UnsupportedError, match="different lengths from a given"),
     ):
         from_onnx(layer("LSTM", "reverse", starts=True))
+
+
+def test_a_layer_without_gates_that_goes_backward_is_refused() -> None:
+    with (
+        collecting_guards(),
+        pytest.raises(UnsupportedError, match="different lengths from a given"),
+    ):
+        from_onnx(layer("RNN", "reverse", starts=False))

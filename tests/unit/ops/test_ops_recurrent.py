@@ -65,6 +65,28 @@ def test_lstm_of_bytes(
 
 
 @pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize(("steps", "batch", "hidden"), SIZES)
+def test_rnn(
+    check_operator, steps: int, batch: int, hidden: int, activation: str, reverse: bool
+) -> None:
+    x, r, h = floats(steps, batch, hidden), floats(hidden, hidden) / 4, floats(batch, hidden)
+    states, given = np.zeros((steps, batch, hidden), np.float32), h
+    for at in reversed(range(steps)) if reverse else range(steps):
+        total = x[at] + h @ r
+        h = states[at] = np.tanh(total) if activation == "tanh" else np.maximum(total, 0)
+    attrs = {"reverse": reverse, "activation": activation}
+    check_operator([states, h], "nn.rnn", x, given, r, **attrs)
+
+
+def test_another_activation_of_an_rnn_is_refused() -> None:
+    op = OPERATORS["nn.rnn"]
+    types = [TensorType(shape, DType.FLOAT32) for shape in [(2, 1, 8), (1, 8), (8, 8)]]
+    with pytest.raises(TypeRuleError, match="activation 'sin' is no tanh or relu"):
+        op.type_rule(op.Attrs(activation="sin"), *types)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize(("steps", "batch", "hidden"), SIZES)
 def test_gru(

@@ -75,9 +75,9 @@ class Lstm(Op):
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
         """States of all steps, the last state and the last cell."""
         x, h, c, r, *scale = operands(cls.name, types, 5 if attrs.quantize_state else 4)
-        hidden = _hidden(cls.name, (x, h, c, r))
+        hidden = hidden_size(cls.name, (x, h, c, r))
         weight = r.with_dtype(x.dtype) if attrs.quantize_state and r.dtype in _WHOLE else r
-        _check(cls.name, (x, h, c, weight), (x.shape[1], hidden), 4)
+        check_layer(cls.name, (x, h, c, weight), (x.shape[1], hidden), 4)
         for vector in scale:
             _check_vector(cls.name, "the scale", vector, 4 * hidden)
         return TupleType((x.with_shape((*x.shape[:2], hidden)), h, c))
@@ -88,7 +88,7 @@ class Lstm(Op):
     ) -> tuple[Array, Array, Array]:
         """Step by step."""
         states, weight = np.empty((*x.shape[:2], r.shape[0]), x.dtype), r.astype(x.dtype)
-        for step in _steps(len(x), attrs.reverse):
+        for step in step_numbers(len(x), attrs.reverse):
             if scale:
                 levels, factor = _rounded(h)
                 total = x[step] + (levels @ weight) * (factor * scale[0])
@@ -182,8 +182,8 @@ class Gru(Op):
         """States of all steps and the last state."""
         given = operands(cls.name, types, 4)
         x, h, r, bias = given
-        hidden = _hidden(cls.name, given[:3])
-        _check(cls.name, (x, h, r), (x.shape[1], hidden), 3)
+        hidden = hidden_size(cls.name, given[:3])
+        check_layer(cls.name, (x, h, r), (x.shape[1], hidden), 3)
         _check_vector(cls.name, "the bias", bias, 3 * hidden)
         return TupleType((x.with_shape((*x.shape[:2], hidden)), h))
 
@@ -192,7 +192,7 @@ class Gru(Op):
         """Step by step."""
         hidden = r.shape[0]
         states = np.empty((*x.shape[:2], hidden), x.dtype)
-        for step in _steps(len(x), attrs.reverse):
+        for step in step_numbers(len(x), attrs.reverse):
             gates = x[step, :, : 2 * hidden] + h @ r[:, : 2 * hidden] + bias[: 2 * hidden]
             update, reset = np.split(sigmoid(gates), 2, axis=1)
             weight, own = r[:, 2 * hidden :], bias[2 * hidden :]
@@ -229,11 +229,12 @@ def _rounded(h: Array) -> tuple[Array, Array]:
     return np.clip(np.rint(h / scale) + zero, 0, 255) - zero, scale
 
 
-def _steps(count: int, reverse: bool) -> Sequence[int]:
+def step_numbers(count: int, reverse: bool) -> Sequence[int]:
+    """Return the numbers of the steps in the order in which they are taken."""
     return range(count)[::-1] if reverse else range(count)
 
 
-def _hidden(name: str, given: Sequence[TensorType]) -> int:
+def hidden_size(name: str, given: Sequence[TensorType]) -> int:
     """Return the size of the state, from the recurrent weight, the last operand."""
     weight = given[-1]
     hidden = weight.shape[0] if weight.rank == 2 else 0
@@ -244,7 +245,9 @@ def _hidden(name: str, given: Sequence[TensorType]) -> int:
     return hidden
 
 
-def _check(name: str, given: Sequence[TensorType], state: tuple[Size, int], gates: int) -> None:
+def check_layer(
+    name: str, given: Sequence[TensorType], state: tuple[Size, int], gates: int
+) -> None:
     """Check the sizes of the gates, the states and the weight against one another."""
     x, *states, weight = given
     if {type_.dtype for type_ in given} != {DType.FLOAT32}:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM and GRU on CPUs: as many rows of a batch go along the sequence together as registers hold.
+"""Recurrent layers on CPUs: as many rows of a batch go along together as registers hold.
 
 Of 32 vector registers 4 rows with 4 gates keep 16 accumulators, 4 vectors of the weight and a
 broadcast element: 21. Of 16, 2 rows keep 8 + 4 + 1 = 13. One row alone waits for the latency of its
@@ -16,6 +16,7 @@ from msgspec import Struct
 from intarsia_ir.graph.expr import Call, tensor_type
 from intarsia_ir.ops.recurrent import Gru, Lstm
 from intarsia_ir.ops.recurrent_loops import RowTile
+from intarsia_ir.ops.recurrent_plain import Rnn
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_runtime.dtype import DType
@@ -40,11 +41,11 @@ class RecurrentSchedules(Struct, frozen=True):
 
     def table(self) -> Mapping[str, Schedule]:
         """Return operator name to its schedule."""
-        layer = self.layer
-        return MappingProxyType({"nn.gru": layer, "nn.lstm": layer, "cpu.qlstm": layer})
+        names = ("nn.gru", "nn.lstm", "nn.rnn", "cpu.qlstm")
+        return MappingProxyType(dict.fromkeys(names, self.layer))
 
     def layer(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
-        """``nn.lstm``, ``nn.gru``, ``cpu.qlstm``; ``None`` where vectors are alone or odd."""
+        """Recurrent layers; ``None`` where vectors are alone or odd."""
         call = group.function.body
         tiling = self.tiling_of(target, DType.FLOAT32)
         if not isinstance(call, Call) or tiling.lanes not in (4, 8, 16):
@@ -56,6 +57,8 @@ class RecurrentSchedules(Struct, frozen=True):
                 return Lstm.tiled(tile, call.attrs, *types)
             case Gru.Attrs():
                 return Gru.tiled(tile, call.attrs, *types)
+            case Rnn.Attrs():
+                return Rnn.tiled(tile, call.attrs, *types)
             case ByteLstm.Attrs() if tiling.int8x4 is not None:
                 dot = ByteDot(tiling.int8x4.load, tiling.int8x4.add, tiling.lanes)
                 return ByteLstm.tiled(tile, dot, call.attrs, *types)

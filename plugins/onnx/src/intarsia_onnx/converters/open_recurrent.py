@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM and GRU as operators: sizes only known at run time, and layers of quantized products.
+"""LSTM, GRU and RNN as operators: sizes only known at run time, and layers of quantized products.
 
 Sequences of a batch may differ in length. Behind the end of one its gates are set so that the state
-stays: of LSTM the cell is kept and nothing is added to it, of GRU the state is kept.
+stays: of LSTM the cell is kept and nothing is added to it, of GRU the state is kept. RNN has no
+gates: only one that goes forward may end early.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr, get_item
-from intarsia_ir.ops import binary, compare, generate, indexing, nn, recurrent
+from intarsia_ir.ops import binary, compare, generate, indexing, nn, recurrent, recurrent_plain
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 
@@ -84,8 +85,8 @@ def _direction(
 ) -> tuple[Expr, ...]:
     """Return the states of all steps, the last state and for LSTM the last cell."""
     _, batch, hidden = sizes
-    is_lstm = node.op_type == "LSTM"
-    rows = (4 if is_lstm else 3) * hidden
+    is_lstm, is_plain = node.op_type == "LSTM", node.op_type == "RNN"
+    rows = (4 if is_lstm else 1 if is_plain else 3) * hidden
     if quantized is None:
         weight = node.folded(node.item(node.input(1), 0, index))
         product = node.call(nn.Matmul, x, weight, attrs=nn.Matmul.Attrs(transpose_b=True))
@@ -95,11 +96,11 @@ def _direction(
     if node.optional(3) is not None:
         both = node.item(node.input(3), 0, index)
         bias, own = (node.folded(node.slice(both, 0, n * rows, (n + 1) * rows)) for n in range(2))
-        if is_lstm:
+        if is_lstm or is_plain:
             bias = node.folded(node.call(binary.Add, bias, own))
         product = node.call(binary.Add, product, bias)
     inside = _inside(node, sizes)
-    if inside is not None:
+    if inside is not None and not is_plain:
         product = node.call(compare.Where, inside, product, _kept_gates(node, hidden))
     if quantized is None:
         weights = (node.folded(node.transpose(node.item(node.input(2), 0, index), (1, 0))),)
@@ -110,6 +111,10 @@ def _direction(
         cells = _initial(node, 6, index, batch, hidden)
         attrs = recurrent.Lstm.Attrs(reverse=backward, quantize_state=quantized is not None)
         result = node.call(recurrent.Lstm, product, first, cells, *weights, attrs=attrs)
+    elif is_plain:
+        names = [name.lower() for name in node.strings("activations")] or ["tanh"]
+        plain = recurrent_plain.Rnn.Attrs(reverse=backward, activation=names[index % len(names)])
+        result = node.call(recurrent_plain.Rnn, product, first, *weights, attrs=plain)
     else:
         before = bool(node.integer("linear_before_reset", 0))
         attrs = recurrent.Gru.Attrs(reverse=backward, linear_before_reset=before)
@@ -118,7 +123,7 @@ def _direction(
         get_item(result, n, span=node.span) for n in range(3 if is_lstm else 2)
     )
     if inside is not None:
-        if is_lstm and not backward:
+        if (is_lstm or is_plain) and not backward:
             last = _at_the_end(node, states, first, sizes)
         states = node.call(compare.Where, inside, states, node.scalar(0.0, dtype_of(x)))
     return (states, last, *cells_left)

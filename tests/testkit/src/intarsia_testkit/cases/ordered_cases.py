@@ -98,7 +98,7 @@ def sequence_cases() -> Iterator[Case]:
 
 
 def recurrent_cases() -> Iterator[Case]:
-    """``nn.lstm`` and ``nn.gru``: no steps, one row, states of no whole vector."""
+    """``nn.lstm``, ``nn.gru`` and ``nn.rnn``: no steps, one row, states of no whole vector."""
     rng = np.random.default_rng(25)
     for (steps, batch, hidden), reverse in product(_LAYERS, (False, True)):
         first, cell = (random_array(rng, (batch, hidden), "float32", -1, 1) for _ in range(2))
@@ -116,6 +116,10 @@ def recurrent_cases() -> Iterator[Case]:
         for before in (False, True):
             attrs = {"reverse": reverse, "linear_before_reset": before}
             yield Case("nn.gru", (short[0], first, short[1], bias), attrs)
+        plain = [np.ascontiguousarray(each[..., :hidden]) for each in (x, r)]
+        for activation in ("tanh", "relu"):
+            attrs = {"reverse": reverse, "activation": activation}
+            yield Case("nn.rnn", (plain[0], first, plain[1]), attrs)
 
 
 _LAYERS = ((3, 2, 5), (4, 1, 16), (0, 2, 3))
