@@ -19,6 +19,10 @@ are computed by strips, as in ``conv.py``, but strips are sized when they run::
   of a tile lies, a division tells; each other steps on from the one before, with a comparison.
 - Caches: the strip stays in the second-level cache while the blocks of channels pass.
 
+- Taps far apart (a dilation): of a strip only the rows and columns of windows are read of which one
+  lies in the image, and only the rows of the image that those read are copied. At 12x14 pixels and
+  a dilation of 36 that is one tap of nine, and a row instead of 73.
+
 The tile over results of several rows is that of XNNPACK's indirect GEMM (Dukhan, "The indirect
 convolution algorithm", 2019), with addresses computed instead of looked up.
 """
@@ -29,6 +33,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
@@ -92,6 +97,7 @@ class _Item(Struct, frozen=True):
         height: Rows.
         width: Columns.
         blocks: First block of channels, and the one behind the last.
+        taps: Rows and columns of windows that are read; all if there are none.
     """
 
     image: PrimExpr
@@ -101,6 +107,14 @@ class _Item(Struct, frozen=True):
     height: PrimExpr
     width: PrimExpr
     blocks: tuple[PrimExpr, PrimExpr]
+    taps: tuple[_Taps, ...] = ()
+
+
+class _Taps(Struct, frozen=True):
+    """The taps of a row or column of windows that are read: the first, and how many."""
+
+    first: TirVar
+    count: TirVar
 
 
 class _OpenConv:
@@ -112,6 +126,8 @@ class _OpenConv:
         self._epilogue = epilogue
         window = conv.window
         self._copied = window.kernel != (1, 1) or window.may_leave_input or conv.copied
+        # Taps that lie far apart may all be outside of a small image; zeros add nothing.
+        self._skips = window.dilation != (1, 1) and conv.padding_value == 0 and _is_float(conv)
         reach = window.span(0, 1)
         piece = window.span(1, _LEAST_PIECE)
         least = reach * piece * conv.inner
@@ -179,10 +195,28 @@ class _OpenConv:
         conv = self._conv
         strip = Buffer("strip", (self._capacity,), conv.data.dtype, MemoryScope.STACK)
         across, pitch = TirVar("across"), TirVar("pitch")
+        bound = [(across, self._span(1, work.width)), (pitch, across * conv.inner)]
+        if self._skips:
+            taps = tuple(_Taps(TirVar(f"tap{n}"), TirVar(f"taps{n}")) for n in range(2))
+            for axis, own in enumerate(taps):
+                bound += self._inside(work, axis, own)
+            work = replace(work, taps=taps)
         filled = self._fill(work, strip, (across, pitch))
         body = seq(filled, self._by_blocks(work, self._from_strip(strip, pitch)))
-        bound = [(across, self._span(1, work.width)), (pitch, across * conv.inner)]
         return let_all(bound, Allocate(strip, body))
+
+    def _inside(self, work: _Item, axis: int, taps: _Taps) -> list[tuple[TirVar, PrimExpr]]:
+        """Bind the taps of a row or column of windows of which one is inside of the image."""
+        window = self._conv.window
+        stride, apart = window.strides[axis], window.dilation[axis]
+        count = window.kernel[axis]
+        start, results = ((work.row, work.height), (work.column, work.width))[axis]
+        begin = start * stride - window.padding[axis]
+        last = begin + (results - 1) * stride
+        size = index(window.size[axis])
+        first = minimum(maximum(index(0) - last + (apart - 1), 0) // apart, count)
+        behind = minimum(maximum(size - begin + (apart - 1), 0) // apart, count)
+        return [(taps.first, first), (taps.count, maximum(behind - taps.first, 0))]
 
     def _fill(self, work: _Item, strip: Buffer, sizes: tuple[PrimExpr, PrimExpr]) -> Stmt:
         """Copy the rows that a strip reads; what is outside the input is blank."""
@@ -233,7 +267,15 @@ class _OpenConv:
                 IfStmt(source < rows, there, cleared(begin, pitch)),
             )
 
-        return let_all(inside, serial(self._span(0, work.height), row, "r"))
+        if not work.taps:
+            return let_all(inside, serial(self._span(0, work.height), row, "r"))
+        rows_of_taps, (down, apart) = work.taps[0], (window.strides[0], window.dilation[0])
+
+        def tap(number: PrimExpr) -> Stmt:
+            start = (rows_of_taps.first + number) * apart
+            return serial(work.height, lambda y: row(start + y * down), "y")
+
+        return let_all(inside, serial(rows_of_taps.count, tap, "tap"))
 
     def _direct(self, work: _Item) -> _Read:
         """Read single taps from the input itself."""
@@ -274,6 +316,14 @@ class _OpenConv:
             return (inner,)
         joined = conv.window.dilation[1] == 1 or kw == 1
         return (kh, kw * inner) if joined else (kh, kw, inner)
+
+    def _steps_inside(self, work: _Item) -> tuple[int | PrimExpr, ...]:
+        """Return the extents of the loops over K, of which taps that are outside are left away."""
+        steps = self._steps
+        if not work.taps:
+            return steps
+        down, across = (taps.count for taps in work.taps)
+        return (down, across, steps[2]) if len(steps) == 3 else (down, *steps[1:])
 
     def _by_blocks(self, work: _Item, read: _Read) -> Stmt:
         """Compute the blocks of channels of an item one after the other."""
@@ -367,7 +417,8 @@ class _OpenConv:
         shared: tuple[PrimExpr, PrimExpr],
     ) -> Stmt:
         """Compute a tile; ``shared`` is its number, and how many there are in the strip."""
-        tiling, conv, steps = self._tiling, self._conv, self._steps
+        tiling, conv = self._tiling, self._conv
+        sizes, steps = self._steps, self._steps_inside(work)
         assert isinstance(conv.weight, Buffer)  # of float32
         weight, (number, used) = conv.weight, part
         width = weight.shape[2]
@@ -375,8 +426,8 @@ class _OpenConv:
 
         def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
             row = index(0)
-            for axis, position in enumerate(k):
-                row = row + position * prod(steps[axis + 1 :])
+            for axis, position in enumerate(_shifted(work, k)):
+                row = row + position * prod(sizes[axis + 1 :])
             return load(weight, block, row, c)
 
         def stored(r: PrimExpr | int, c: PrimExpr, value: PrimExpr) -> Stmt:
@@ -385,21 +436,37 @@ class _OpenConv:
             at = (work.image, work.row + pixel.row, work.column + pixel.column, channel)
             return self._epilogue(value, at)
 
-        fetched = prefetch_next_open_block(tiling.prefetch, weight, (block + 1, 0), shared)
+        prefetch = None if work.taps else tiling.prefetch  # steps are counted when compiling
+        fetched = prefetch_next_open_block(prefetch, weight, (block + 1, 0), shared)
         loops = register_tile(
             tiling,
             rows=len(pixels),
             columns=used,
             largest=(self._tile, width),
             steps=steps,
-            left=lambda r, k: read.element(pixels[_number(r)].place, k),
+            left=lambda r, k: read.element(pixels[_number(r)].place, _shifted(work, k)),
             right=right,
             epilogue=stored,
             dtype=weight.dtype,
             weight_prefetch=fetched,
             numbers_rows=True,
         )
-        return loops if fetched is None else fetched.bind(prod(steps), loops)
+        return loops if fetched is None else fetched.bind(prod(sizes), loops)
+
+
+def _shifted(work: _Item, k: Sequence[PrimExpr]) -> Sequence[PrimExpr]:
+    """Return a place along K, counted from the first tap of a window."""
+    if not work.taps:
+        return k
+    down, across = work.taps
+    moved = [k[0] + down.first, *k[1:]]
+    if len(k) == 3:
+        moved[1] = k[1] + across.first
+    return moved
+
+
+def _is_float(conv: Convolution) -> bool:
+    return isinstance(conv.weight, Buffer) and conv.weight.dtype.is_float
 
 
 class _Pixel(Struct, frozen=True):
