@@ -19,7 +19,7 @@ are computed by strips, as in ``conv.py``, but strips are sized when they run::
   of a tile lies, a division tells; each other steps on from the one before, with a comparison.
 - Caches: the strip stays in the second-level cache while the blocks of channels pass.
 
-- Taps far apart (a dilation): of a strip only the rows and columns of windows are read of which one
+- TapRange far apart (a dilation): of a strip only the rows and columns of windows are read of which one
   lies in the image, and only the rows of the image that those read are copied. At 12x14 pixels and
   a dilation of 36 that is one tap of nine, and a row instead of 73.
 
@@ -32,7 +32,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
@@ -53,6 +52,7 @@ from .conv import Convolution, conv_loops
 from .loops import EpilogueStore, copy_rows, let_all, load, parallel, seq, serial, store, vectorized
 from .micro_kernel import register_tile
 from .open_dense import RowTiles, open_dense_loops
+from .open_strips import StripItem, StripReader, TapRange, TilePixel
 from .panel import flat_rows
 from .prefetch import prefetch_next_open_block
 from .tiling import CpuTiling, column_parts
@@ -86,37 +86,6 @@ def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStor
     return _OpenConv(tiling, conv, epilogue).loops()
 
 
-class _Item(Struct, frozen=True):
-    """What one item computes: rows and columns of an image, for some blocks of channels.
-
-    Attributes:
-        image: Number of the image.
-        group: Of channels.
-        row: First row of results.
-        column: First column of results.
-        height: Rows.
-        width: Columns.
-        blocks: First block of channels, and the one behind the last.
-        taps: Rows and columns of windows that are read; all if there are none.
-    """
-
-    image: PrimExpr
-    group: PrimExpr
-    row: PrimExpr
-    column: PrimExpr
-    height: PrimExpr
-    width: PrimExpr
-    blocks: tuple[PrimExpr, PrimExpr]
-    taps: tuple[_Taps, ...] = ()
-
-
-class _Taps(Struct, frozen=True):
-    """The taps of a row or column of windows that are read: the first, and how many."""
-
-    first: TirVar
-    count: TirVar
-
-
 class _OpenConv:
     """The loops of one convolution."""
 
@@ -126,7 +95,7 @@ class _OpenConv:
         self._epilogue = epilogue
         window = conv.window
         self._copied = window.kernel != (1, 1) or window.may_leave_input or conv.copied
-        # Taps that lie far apart may all be outside of a small image; zeros add nothing.
+        # TapRange that lie far apart may all be outside of a small image; zeros add nothing.
         self._skips = window.dilation != (1, 1) and conv.padding_value == 0 and _is_float(conv)
         reach = window.span(0, 1)
         piece = window.span(1, _LEAST_PIECE)
@@ -179,7 +148,9 @@ class _OpenConv:
                 minimum(part * share, self._blocks),
                 minimum(part * share + share, self._blocks),
             )
-            work = _Item(image, place % conv.groups, row, column, height, width, (first, behind))
+            work = StripItem(
+                image, place % conv.groups, row, column, height, width, (first, behind)
+            )
             return let_all(list(zip(names, values, strict=True)), self._item(work))
 
         body = parallel(batch * conv.groups * strips * pieces * shares, item)
@@ -189,7 +160,7 @@ class _OpenConv:
         window = self._conv.window
         return (results - 1) * window.strides[axis] + window.span(axis, 1)
 
-    def _item(self, work: _Item) -> Stmt:
+    def _item(self, work: StripItem) -> Stmt:
         if not self._copied:
             return self._by_blocks(work, self._direct(work))
         conv = self._conv
@@ -197,7 +168,7 @@ class _OpenConv:
         across, pitch = TirVar("across"), TirVar("pitch")
         bound = [(across, self._span(1, work.width)), (pitch, across * conv.inner)]
         if self._skips:
-            taps = tuple(_Taps(TirVar(f"tap{n}"), TirVar(f"taps{n}")) for n in range(2))
+            taps = tuple(TapRange(TirVar(f"tap{n}"), TirVar(f"taps{n}")) for n in range(2))
             for axis, own in enumerate(taps):
                 bound += self._inside(work, axis, own)
             work = replace(work, taps=taps)
@@ -205,7 +176,7 @@ class _OpenConv:
         body = seq(filled, self._by_blocks(work, self._from_strip(strip, pitch)))
         return let_all(bound, Allocate(strip, body))
 
-    def _inside(self, work: _Item, axis: int, taps: _Taps) -> list[tuple[TirVar, PrimExpr]]:
+    def _inside(self, work: StripItem, axis: int, taps: TapRange) -> list[tuple[TirVar, PrimExpr]]:
         """Bind the taps of a row or column of windows of which one is inside of the image."""
         window = self._conv.window
         stride, apart = window.strides[axis], window.dilation[axis]
@@ -218,7 +189,7 @@ class _OpenConv:
         behind = minimum(maximum(size - begin + (apart - 1), 0) // apart, count)
         return [(taps.first, first), (taps.count, maximum(behind - taps.first, 0))]
 
-    def _fill(self, work: _Item, strip: Buffer, sizes: tuple[PrimExpr, PrimExpr]) -> Stmt:
+    def _fill(self, work: StripItem, strip: Buffer, sizes: tuple[PrimExpr, PrimExpr]) -> Stmt:
         """Copy the rows that a strip reads; what is outside the input is blank."""
         conv, window, lanes = self._conv, self._conv.window, self._tiling.lanes
         across, pitch = sizes
@@ -277,7 +248,7 @@ class _OpenConv:
 
         return let_all(inside, serial(rows_of_taps.count, tap, "tap"))
 
-    def _direct(self, work: _Item) -> _Read:
+    def _direct(self, work: StripItem) -> StripReader:
         """Read single taps from the input itself."""
         conv = self._conv
         down, across = conv.window.strides
@@ -292,9 +263,9 @@ class _OpenConv:
             # Rows and columns are numbered together: what is of size 1 has no stride.
             return load(conv.data, 0, 0, at, channel + k[0])
 
-        return _Read(place, read)
+        return StripReader(place, read)
 
-    def _from_strip(self, strip: Buffer, pitch: PrimExpr) -> _Read:
+    def _from_strip(self, strip: Buffer, pitch: PrimExpr) -> StripReader:
         """Read windows from the padded strip."""
         conv, window = self._conv, self._conv.window
         (down, across), (apart_y, apart_x) = window.strides, window.dilation
@@ -306,7 +277,7 @@ class _OpenConv:
             within = k[1] if len(k) == 2 else k[1] * (apart_x * conv.inner) + k[2]
             return load(strip, at + k[0] * (pitch * apart_y) + within)
 
-        return _Read(place, read)
+        return StripReader(place, read)
 
     @property
     def _steps(self) -> tuple[int, ...]:
@@ -317,7 +288,7 @@ class _OpenConv:
         joined = conv.window.dilation[1] == 1 or kw == 1
         return (kh, kw * inner) if joined else (kh, kw, inner)
 
-    def _steps_inside(self, work: _Item) -> tuple[int | PrimExpr, ...]:
+    def _steps_inside(self, work: StripItem) -> tuple[int | PrimExpr, ...]:
         """Return the extents of the loops over K, of which taps that are outside are left away."""
         steps = self._steps
         if not work.taps:
@@ -325,7 +296,7 @@ class _OpenConv:
         down, across = (taps.count for taps in work.taps)
         return (down, across, steps[2]) if len(steps) == 3 else (down, *steps[1:])
 
-    def _by_blocks(self, work: _Item, read: _Read) -> Stmt:
+    def _by_blocks(self, work: StripItem, read: StripReader) -> Stmt:
         """Compute the blocks of channels of an item one after the other."""
         conv = self._conv
         first, behind = work.blocks
@@ -345,8 +316,8 @@ class _OpenConv:
 
     def _tiles(
         self,
-        work: _Item,
-        read: _Read,
+        work: StripItem,
+        read: StripReader,
         block: tuple[PrimExpr, int],
         tiles: RowTiles,
         counts: Sequence[PrimExpr],
@@ -377,8 +348,8 @@ class _OpenConv:
         return seq(*stmts)
 
     def _pixels(
-        self, work: _Item, read: _Read, tile: tuple[PrimExpr, int], is_clamped: bool
-    ) -> tuple[list[tuple[TirVar, PrimExpr]], list[_Pixel]]:
+        self, work: StripItem, read: StripReader, tile: tuple[PrimExpr, int], is_clamped: bool
+    ) -> tuple[list[tuple[TirVar, PrimExpr]], list[TilePixel]]:
         """Return the results of a tile, one stepping on from the other, and what they are bound to.
 
         Args:
@@ -394,7 +365,7 @@ class _OpenConv:
             bound.append((TirVar(name, value.dtype), value))
             return bound[-1][0]
 
-        pixels: list[_Pixel] = []
+        pixels: list[TilePixel] = []
         y = let("y", start // work.width)
         x = let("x", start - y * work.width)
         for number in range(size):
@@ -405,15 +376,15 @@ class _OpenConv:
                     is_there = let("there", start + number < work.height * work.width)
                     down, across = select(is_there, down, y), select(is_there, across, x)
                 y, x = let("y", down), let("x", across)
-            pixels.append(_Pixel(y, x, let("at", read.place(y, x))))
+            pixels.append(TilePixel(y, x, let("at", read.place(y, x))))
         return bound, pixels
 
     def _tile_of(
         self,
-        work: _Item,
-        read: _Read,
+        work: StripItem,
+        read: StripReader,
         part: tuple[PrimExpr, int],
-        pixels: Sequence[_Pixel],
+        pixels: Sequence[TilePixel],
         shared: tuple[PrimExpr, PrimExpr],
     ) -> Stmt:
         """Compute a tile; ``shared`` is its number, and how many there are in the strip."""
@@ -454,7 +425,7 @@ class _OpenConv:
         return loops if fetched is None else fetched.bind(prod(sizes), loops)
 
 
-def _shifted(work: _Item, k: Sequence[PrimExpr]) -> Sequence[PrimExpr]:
+def _shifted(work: StripItem, k: Sequence[PrimExpr]) -> Sequence[PrimExpr]:
     """Return a place along K, counted from the first tap of a window."""
     if not work.taps:
         return k
@@ -467,26 +438,6 @@ def _shifted(work: _Item, k: Sequence[PrimExpr]) -> Sequence[PrimExpr]:
 
 def _is_float(conv: Convolution) -> bool:
     return isinstance(conv.weight, Buffer) and conv.weight.dtype.is_float
-
-
-class _Pixel(Struct, frozen=True):
-    """A result of a tile: its row and column in the strip, and where what it reads begins."""
-
-    row: PrimExpr
-    column: PrimExpr
-    place: PrimExpr
-
-
-class _Read(Struct, frozen=True):
-    """How a result reads what it is computed from.
-
-    Attributes:
-        place: ``place(row, column)``: where the first element that a result reads lies.
-        element: ``element(place, step)``: an element from there on.
-    """
-
-    place: Callable[[PrimExpr, PrimExpr], PrimExpr]
-    element: Callable[[PrimExpr, Sequence[PrimExpr]], PrimExpr]
 
 
 def _number(row: PrimExpr | int) -> int:
