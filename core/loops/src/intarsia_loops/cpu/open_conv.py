@@ -18,10 +18,9 @@ are computed by strips, as in ``conv.py``, but strips are sized when they run::
   tile of a strip there are smaller ones of 4 results (``open_dense.py``). Where the first result
   of a tile lies, a division tells; each other steps on from the one before, with a comparison.
 - Caches: the strip stays in the second-level cache while the blocks of channels pass.
-
-- TapRange far apart (a dilation): of a strip only the rows and columns of windows are read of which one
-  lies in the image, and only the rows of the image that those read are copied. At 12x14 pixels and
-  a dilation of 36 that is one tap of nine, and a row instead of 73.
+- Taps far apart (a dilation): of a strip only the rows and columns of windows are read of which
+  one lies in the image, and only the rows of the image that those read are copied. At 12x14 pixels
+  and a dilation of 36 that is one tap of nine, and a row instead of 73.
 
 The tile over results of several rows is that of XNNPACK's indirect GEMM (Dukhan, "The indirect
 convolution algorithm", 2019), with addresses computed instead of looked up.
