@@ -86,7 +86,7 @@ class Rnn(Op):
 def _step(layer: Layer, at: PrimExpr, rows: Rows, *, is_tanh: bool) -> Stmt:
     """A step of a layer without gates.
 
-    Four vectors of columns are summed up together: one alone would wait for the latency of each
+    Four vectors of columns are accumulated together: one alone would wait for the latency of each
     multiply-add.
     """
 
