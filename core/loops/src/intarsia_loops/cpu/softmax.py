@@ -22,6 +22,8 @@ from math import prod
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import tensor_type
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops.qnn import Lookup
 from intarsia_ir.ops.softmax import LogSoftmax, SoftmaxOp
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
@@ -82,7 +84,9 @@ def softmax_kernel(group: FusedGroup, lanes: int) -> PrimFunc | None:
         return None
     logarithm = call.op is LogSoftmax
     if not alone:
-        if axis < len(shape) - 1:
+        # A table is read at places that are computed: there are no vectors of such loads.
+        looks_up = any(node.op is Lookup for node in calls(group.function))
+        if axis < len(shape) - 1 or looks_up:
             return None
         work = _Softmax(anchor.args[0], anchor.epilogue, lanes, logarithm)
         return anchor.function(_row_group_loops(work, rows, size, None))
