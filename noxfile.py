@@ -220,6 +220,12 @@ def docs(session: nox.Session) -> None:
     session.run("sphinx-build", "-W", "-q", "-b", "html", "docs", "docs/_build/html")
 
 
+def build_members(session: nox.Session, folder: str) -> None:
+    """Build the wheels and sources of all distributions into a folder."""
+    for member in MEMBERS:
+        session.run("python", "-m", "build", "--outdir", folder, member)
+
+
 @nox.session
 def build(session: nox.Session) -> None:
     """Build all wheels and sources, and run the demo in an empty environment from the wheels."""
@@ -229,8 +235,7 @@ def build(session: nox.Session) -> None:
     )
     dist = Path(session.create_tmp()) / "dist"
     shutil.rmtree(dist, ignore_errors=True)
-    for member in MEMBERS:
-        session.run("python", "-m", "build", "--outdir", str(dist), member)
+    build_members(session, str(dist))
     empty = dist.parent / "empty"
     venv.create(empty, with_pip=True, clear=True)
     python = str(empty / "bin" / "python")
@@ -253,8 +258,7 @@ def release(session: nox.Session) -> None:
     session.run("python", "-m", "tests.architecture.versions", version)
     session.run("towncrier", "build", "--yes", "--version", version)
     folder = f"dist/{version}"
-    for member in MEMBERS:
-        session.run("python", "-m", "build", "--outdir", folder, member)
+    build_members(session, folder)
     built = sorted(str(path) for path in (ROOT / folder).iterdir())
     session.run("twine", "check", "--strict", *built)
     session.log(f"read the changelog, commit, tag v{version}; then: twine upload {folder}/*")

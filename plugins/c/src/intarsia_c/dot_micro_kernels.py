@@ -123,14 +123,13 @@ class _Tile:
         compilers do not see in the functions of ACLE: 19 instructions for the 16 products of a tile
         of 2 x 2 beside the loop, instead of 23.
         """
-        twice = [line for step in range(2) for line in self._dsp_step(step)]
-        once = [line.removeprefix("    ") for line in self._dsp_step(0)]
         return [
             "    for (; quads > 1; quads -= 2) {",
-            *twice,
+            *self._dsp_step(0),
+            *self._dsp_step(1),
             *self._next(2),
             "    if (quads > 0) {",
-            *(f"    {line}" for line in once),
+            *self._dsp_step(0),
             "    }",
         ]
 

@@ -7,7 +7,7 @@ steps. States and weights are of ``hidden`` columns; rows of a batch are indepen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from intarsia_runtime.errors import TypeRuleError
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Size, TensorType, TupleType, Type
-from ..tir.buffer import Buffer
 from ..tir.build import seq
 from ..tir.expr import PrimExpr
 from ..tir.func import PrimFunc
@@ -39,7 +38,7 @@ from .recurrent_loops import (
     sigmoid_of,
     tanh_of,
 )
-from .recurrent_quantized import quantized_step
+from .recurrent_quantized import Update, quantized_step
 from .type_rules import operands, same_size, shape_text
 
 _WHOLE = (DType.INT8, DType.INT16)
@@ -107,52 +106,54 @@ class Lstm(Op):
     @staticmethod
     def tiled(tile: RowTile, attrs: Attrs, *types: TensorType) -> PrimFunc:
         """The loops for rows that go along together."""
-        cells = buffer_of("cells", types[2])
-
-        def start(layer: Layer, row: PrimExpr) -> Stmt:
-            given = layer.given[2]
-            return layer.over(
-                lambda j, width: set_items(cells, row, j, items(given, row, j, width))
-            )
-
-        def step(layer: Layer, at: PrimExpr, rows: Rows) -> Stmt:
-            def update(row: PrimExpr, j: PrimExpr, totals: Sequence[PrimExpr]) -> Stmt:
-                return lstm_update(layer, cells, (at, row, j), totals)
-
-            if attrs.quantize_state:
-                return quantized_step(layer, at, rows, update)
-
-            def block(j: PrimExpr, width: int) -> Stmt:
-                starts = [
-                    [layer.gate(at, row, gate, j, width) for gate in range(4)] for row in rows
-                ]
-                epilogue = each(rows, lambda row, sums: update(row, j, sums))
-                return layer.products(layer.last(rows), range(4), j, starts, epilogue)
-
-            return layer.over(block)
-
-        return layer_loops("lstm", attrs.reverse, types, (cells,), start, step, tile)
+        step = quantized_step if attrs.quantize_state else _gates_step
+        return lstm_loops("lstm", types, step, tile, reverse=attrs.reverse)
 
 
-def lstm_update(
-    layer: Layer,
-    cells: Buffer,
-    place: tuple[PrimExpr, PrimExpr, PrimExpr],
-    totals: Sequence[PrimExpr],
-) -> Stmt:
-    """Write columns of the cell and of the state after a step of an LSTM.
+def lstm_loops(
+    name: str,
+    types: tuple[TensorType, ...],
+    step: Callable[[Layer, PrimExpr, Rows, Update], Stmt],
+    tile: RowTile,
+    *,
+    reverse: bool,
+) -> PrimFunc:
+    """Return the loops of an LSTM over rows and steps.
 
     Args:
-        layer: The layer.
-        cells: The cells ``[batch, hidden]``.
-        place: Step, row and first column.
-        totals: The gates, in ONNX's order.
+        name: Of the function.
+        types: Of the operands, the inputs' part of the gates, state and cell in front.
+        step: ``step(layer, at, rows, update)``: does ``update`` with the gates of all columns.
+        tile: Rows that go along together.
+        reverse: From the last step to the first.
     """
-    at, row, j = place
-    i, o, f = (sigmoid_of(total) for total in totals[:3])
-    cell = items(cells, row, j, totals[0].lanes)
-    kept = set_items(cells, row, j, f * cell + i * tanh_of(totals[3]))
-    return seq(kept, layer.put(at, row, j, o * tanh_of(cell)))
+    cells = buffer_of("cells", types[2])
+
+    def start(layer: Layer, row: PrimExpr) -> Stmt:
+        given = layer.given[2]
+        return layer.over(lambda j, width: set_items(cells, row, j, items(given, row, j, width)))
+
+    def along(layer: Layer, at: PrimExpr, rows: Rows) -> Stmt:
+        def update(row: PrimExpr, j: PrimExpr, totals: Sequence[PrimExpr]) -> Stmt:
+            i, o, f = (sigmoid_of(total) for total in totals[:3])
+            cell = items(cells, row, j, totals[0].lanes)
+            kept = set_items(cells, row, j, f * cell + i * tanh_of(totals[3]))
+            return seq(kept, layer.put(at, row, j, o * tanh_of(cell)))
+
+        return step(layer, at, rows, update)
+
+    return layer_loops(name, reverse, types, (cells,), start, along, tile)
+
+
+def _gates_step(layer: Layer, at: PrimExpr, rows: Rows, update: Update) -> Stmt:
+    """Products of states with columns of all gates at once, and what becomes of these."""
+
+    def block(j: PrimExpr, width: int) -> Stmt:
+        starts = [[layer.gate(at, row, gate, j, width) for gate in range(4)] for row in rows]
+        epilogue = each(rows, lambda row, sums: update(row, j, sums))
+        return layer.products(layer.last(rows), range(4), j, starts, epilogue)
+
+    return layer.over(block)
 
 
 @operator("nn.gru", OpKind.OPAQUE)

@@ -27,7 +27,7 @@ from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt, Store
 from ..tir.tensor import extents
 
-WIDTHS = (16, 8, 4, 2, 1)
+_WIDTHS = (16, 8, 4, 2, 1)
 """Columns of each gate whose sums are in registers together, the widest first."""
 
 
@@ -66,11 +66,29 @@ class Layer(Struct, frozen=True):
         """Do ``block(first, width)`` for all columns of the state."""
         parts: list[Stmt] = []
         done = 0
-        for width in (width for width in WIDTHS if width <= self.width):
+        for width in (width for width in _WIDTHS if width <= self.width):
             count = (self.hidden - done) // width
             if count:
                 parts.append(blocks(done, count, width, block))
             done += count * width
+        return seq(*parts)
+
+    def over_vectors(self, total: int, columns: Callable[[PrimExpr, int, int], Stmt]) -> Stmt:
+        """Do ``columns(first, width, count)`` for ``total`` columns, ``count`` vectors at a time:
+        four together while there are so many, then one, then narrower ones.
+        """
+        parts: list[Stmt] = []
+        done = 0
+        widths = [width for width in _WIDTHS if width <= self.width]
+        for width, count in ((widths[0], 4), *((width, 1) for width in widths)):
+            number = (total - done) // (width * count)
+            if number:
+
+                def block(j: PrimExpr, _all: int, width: int = width, count: int = count) -> Stmt:
+                    return columns(j, width, count)
+
+                parts.append(blocks(done, number, width * count, block))
+            done += number * width * count
         return seq(*parts)
 
     def gate(self, at: PrimExpr, row: PrimExpr, gate: int, j: PrimExpr, width: int) -> PrimExpr:
@@ -213,7 +231,7 @@ def layer_loops(
     steps, batch, _ = given[0].shape
     final = buffer_of("final", types[1])
     states = Buffer("states", (steps, batch, final.shape[1]), DType.FLOAT32)
-    layer = Layer(given, weight, states, final, tile.width if tile.rows > 1 else WIDTHS[0])
+    layer = Layer(given, weight, states, final, tile.width if tile.rows > 1 else _WIDTHS[0])
 
     def along(rows: Rows, layer: Layer) -> Stmt:
         def one(number: PrimExpr) -> Stmt:
@@ -237,7 +255,7 @@ def layer_loops(
         return seq(*(first(row) for row in rows), *more, serial(index(steps), one, "step"))
 
     if batch == 1:
-        whole = along([index(0)], replace(layer, width=WIDTHS[0]))
+        whole = along([index(0)], replace(layer, width=_WIDTHS[0]))
     else:
         whole = _over_rows(batch, tile.rows, layer, along)
     return PrimFunc(name, (*given, states, final, *kept), 2 + len(kept), whole)
@@ -248,7 +266,7 @@ def _over_rows(batch: int, most: int, layer: Layer, along: Callable[[Rows, Layer
     parts: list[Stmt] = []
     left, done = batch, index(0)
     for size in range(most, 0, -1):
-        own = replace(layer, width=WIDTHS[0]) if size == 1 else layer
+        own = replace(layer, width=_WIDTHS[0]) if size == 1 else layer
 
         def group(
             number: PrimExpr, size: int = size, done: PrimExpr = done, own: Layer = own

@@ -22,11 +22,9 @@ from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .recurrent import check_layer, hidden_size, step_numbers
 from .recurrent_loops import (
-    WIDTHS,
     Layer,
     Rows,
     RowTile,
-    blocks,
     each,
     items,
     layer_loops,
@@ -108,16 +106,7 @@ def _step(layer: Layer, at: PrimExpr, rows: Rows, *, is_tanh: bool) -> Stmt:
 
         return layer.products(layer.last(rows), range(count), j, starts, each(rows, one), width)
 
-    parts: list[Stmt] = []
-    done = 0
-    widths = [width for width in WIDTHS if width <= layer.width]
-    for width, count in ((widths[0], 4), *((width, 1) for width in widths)):
-        number = (layer.hidden - done) // (width * count)
-        if number:
-            block = partial(columns, width=width, count=count)
-            parts.append(blocks(done, number, width * count, lambda j, _, block=block: block(j)))
-        done += number * width * count
-    return seq(*parts)
+    return layer.over_vectors(layer.hidden, columns)
 
 
 BATCH_AXES.refuse("no model of padded batches has needed it: no rule is written", Rnn)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from typing import TypeAlias
 
 from intarsia_runtime.dtype import DType
 
@@ -24,14 +24,17 @@ from ..tir.expr import (
 )
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
-from .recurrent_loops import Layer, Rows, Sums, blocks, items, readers, set_items, spread
+from .recurrent_loops import Layer, Rows, Sums, items, readers, set_items, spread
+
+Update: TypeAlias = Callable[[PrimExpr, PrimExpr, Sequence[PrimExpr]], Stmt]
+"""``update(row, first, gates)``: writes columns of a state, from those of its gates."""
 
 
 def quantized_step(
     layer: Layer,
     at: PrimExpr,
     rows: Rows,
-    update: Callable[[PrimExpr, PrimExpr, Sequence[PrimExpr]], Stmt],
+    update: Update,
 ) -> Stmt:
     """Round states, add their products to the gates, and do ``update(row, first, gates)`` with all.
 
@@ -63,51 +66,48 @@ def quantized_step(
         zeros = [[spread(const(0.0, DType.FLOAT32), width)] * count] * len(rows)
         return layer.products(readers(rounded, rows), range(count), j, zeros, epilogue, width)
 
-    def block(j: PrimExpr, width: int) -> Stmt:
-        return seq(
-            *(
-                update(
-                    row,
-                    j,
-                    [items(totals, index(n), j + gate * hidden, width) for gate in range(4)],
-                )
-                for n, row in enumerate(rows)
-            )
-        )
-
     body = [_rounded_row(layer, row, rounded, factors, n) for n, row in enumerate(rows)]
-    done = 0
-    widest = layer.width
-    for width, count in ((widest, 4), (widest, 1), (8, 1), (4, 1)):
-        number = (4 * hidden - done) // (width * count)
-        if number:
-            step = partial(columns, width=width, count=count)
-            body.append(blocks(done, number, width * count, lambda j, _, step=step: step(j)))
-        done += number * width * count
-    return allocate([rounded, totals, factors], seq(*body, layer.over(block)))
+    body += [layer.over_vectors(4 * hidden, columns), update_all(layer, rows, totals, update)]
+    return allocate([rounded, totals, factors], seq(*body))
 
 
 def _rounded_row(
     layer: Layer, row: PrimExpr, rounded: Buffer, factors: Buffer, number: int
 ) -> Stmt:
     """Write levels of a row less that of 0, and its scale, as row ``number`` of the results."""
-    points: list[PrimExpr] = []
 
     def keep(scale: PrimExpr, zero: PrimExpr) -> Stmt:
-        points.append(zero)
         return store(factors, (number,), scale)
 
-    def write(j: PrimExpr, level: PrimExpr) -> Stmt:
-        return set_items(rounded, index(number), j, level - spread(points[0], level.lanes))
+    def write(j: PrimExpr, level: PrimExpr, zero: PrimExpr) -> Stmt:
+        return set_items(rounded, index(number), j, level - spread(zero, level.lanes))
 
     return round_state(layer, row, keep, write)
+
+
+def update_all(layer: Layer, rows: Rows, totals: Buffer, update: Update) -> Stmt:
+    """Do ``update`` with the gates of all columns, a row of ``totals`` for each row."""
+
+    def block(j: PrimExpr, width: int) -> Stmt:
+        return seq(
+            *(
+                update(
+                    row,
+                    j,
+                    [items(totals, index(n), j + gate * layer.hidden, width) for gate in range(4)],
+                )
+                for n, row in enumerate(rows)
+            )
+        )
+
+    return layer.over(block)
 
 
 def round_state(
     layer: Layer,
     row: PrimExpr,
     keep: Callable[[PrimExpr, PrimExpr], Stmt],
-    write: Callable[[PrimExpr, PrimExpr], Stmt],
+    write: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
 ) -> Stmt:
     """Round a row of the state to 256 steps from its smallest to its largest element, 0 among them.
 
@@ -115,7 +115,7 @@ def round_state(
         layer: The layer.
         row: The row.
         keep: ``keep(scale, zero)``: what to do with the size of a step and the level of 0.
-        write: ``write(first, levels)``: what to do with levels, 0 to 255 as floats.
+        write: ``write(first, levels, zero)``: what to do with levels, 0 to 255 as floats.
     """
     lanes = layer.width if layer.hidden % layer.width == 0 else 1
     low, high = (
@@ -140,7 +140,7 @@ def round_state(
             def block(j: PrimExpr, width: int) -> Stmt:
                 ratio = items(layer.final, row, j, width) / spread(scale, width)
                 level = intrinsic(Intrinsic.ROUND, ratio) + spread(point, width)
-                return write(j, minimum(maximum(level, 0.0), 255.0))
+                return write(j, minimum(maximum(level, 0.0), 255.0), point)
 
             return seq(keep(scale, point), layer.over(block))
 

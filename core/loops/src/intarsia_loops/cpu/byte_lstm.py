@@ -25,18 +25,16 @@ from msgspec import Struct
 from intarsia_ir.graph.expr import Call, Constant, Expr, call, constant
 from intarsia_ir.graph.op import Op, OpAttrs, OpKind, operator
 from intarsia_ir.graph.types import TensorType, TupleType
-from intarsia_ir.ops.recurrent import Lstm, lstm_update
+from intarsia_ir.ops.recurrent import Lstm, lstm_loops
 from intarsia_ir.ops.recurrent_loops import (
     Layer,
     Rows,
     RowTile,
-    buffer_of,
     items,
-    layer_loops,
     set_items,
     spread,
 )
-from intarsia_ir.ops.recurrent_quantized import round_state
+from intarsia_ir.ops.recurrent_quantized import Update, round_state, update_all
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.build import allocate, lets, load, seq, serial, store
 from intarsia_ir.tir.expr import (
@@ -138,17 +136,11 @@ class ByteLstm(Op):
     @staticmethod
     def tiled(tile: RowTile, dot: ByteDot, attrs: Attrs, *types: TensorType) -> PrimFunc:
         """The loops for a machine."""
-        cells = buffer_of("cells", types[2])
 
-        def start(layer: Layer, row: PrimExpr) -> Stmt:
-            return layer.over(
-                lambda j, width: set_items(cells, row, j, items(layer.given[2], row, j, width))
-            )
+        def step(layer: Layer, at: PrimExpr, rows: Rows, update: Update) -> Stmt:
+            return _Step(layer, dot, at, rows).stmt(update)
 
-        def step(layer: Layer, at: PrimExpr, rows: Rows) -> Stmt:
-            return _Step(layer, cells, dot, at, rows).stmt()
-
-        return layer_loops("byte_lstm", attrs.reverse, types, (cells,), start, step, tile)
+        return lstm_loops("byte_lstm", types, step, tile, reverse=attrs.reverse)
 
 
 def _word(first: PrimExpr) -> PrimExpr:
@@ -164,13 +156,12 @@ def _word(first: PrimExpr) -> PrimExpr:
 
 class _Step(Struct, frozen=True):
     layer: Layer
-    cells: Buffer
     dot: ByteDot
     at: PrimExpr
     rows: Rows
 
-    def stmt(self) -> Stmt:
-        """Round the states, multiply, and update states and cells."""
+    def stmt(self, update: Update) -> Stmt:
+        """Round the states, multiply, and do ``update`` with the gates."""
         count, hidden = len(self.rows), self.layer.hidden
         levels = Buffer("levels", (count, hidden), DType.UINT8, MemoryScope.STACK)
         totals = Buffer("totals", (count, 4 * hidden), DType.FLOAT32, MemoryScope.STACK)
@@ -179,7 +170,7 @@ class _Step(Struct, frozen=True):
         parts: list[Stmt] = []
         for number, row in enumerate(self.rows):
 
-            def write(j: PrimExpr, level: PrimExpr, number: int = number) -> Stmt:
+            def write(j: PrimExpr, level: PrimExpr, _zero: PrimExpr, number: int = number) -> Stmt:
                 return set_items(levels, index(number), j, cast(level, DType.UINT8))
 
             def keep(scale: PrimExpr, zero: PrimExpr, number: int = number) -> Stmt:
@@ -198,20 +189,8 @@ class _Step(Struct, frozen=True):
                 parts.append(serial(number, own, "panel"))
             done += number * size
 
-        def update(j: PrimExpr, lanes: int) -> Stmt:
-            return seq(
-                *(
-                    lstm_update(
-                        self.layer,
-                        self.cells,
-                        (self.at, row, j),
-                        [items(totals, index(n), j + gate * hidden, lanes) for gate in range(4)],
-                    )
-                    for n, row in enumerate(self.rows)
-                )
-            )
-
-        return allocate([levels, totals, factors, zeros], seq(*parts, self.layer.over(update)))
+        parts.append(update_all(self.layer, self.rows, totals, update))
+        return allocate([levels, totals, factors, zeros], seq(*parts))
 
     def _panels(
         self,

@@ -262,9 +262,7 @@ def _dense_byte_sums(
 ) -> tuple[Expr, Array]:
     matrix = _padded_to_words(weight, 0)
     outputs, (*rows, _) = matrix.shape[1], tensor_type(source).shape
-    width = int8x4_width(outputs, tiling)
-    if tiling.int8x4 is not None and tiling.int8x4.columns and product(rows) == 1:
-        width = min(outputs, 2 * width)  # a row alone leaves registers to sums of more columns
+    width = int8x4_width(outputs, tiling, is_one_row=product(rows) == 1)
     packed = constant(pack_int8x4_dense(matrix, width), span=node.span)
     source = padded(source, matrix.shape[0], 0)
     attrs = Int8x4Dense.Attrs(outputs=outputs, is_narrow=has_narrow_pairs(matrix, 0))

@@ -227,11 +227,14 @@ def block_width(outputs: int, tiling: CpuTiling) -> int:
     return tiling.lanes if outputs <= tiling.lanes else 2 * tiling.lanes
 
 
-def int8x4_width(outputs: int, tiling: CpuTiling) -> int:
-    """Return the width of a packed block of 8-bit weights, in output columns."""
+def int8x4_width(outputs: int, tiling: CpuTiling, *, is_one_row: bool = False) -> int:
+    """Return the width of a packed block of 8-bit weights, in output columns.
+
+    A row alone leaves registers to the sums of twice as many.
+    """
     if tiling.int8x4 is None or not tiling.int8x4.columns:
         return block_width(outputs, tiling)
-    return min(outputs, tiling.int8x4.columns)
+    return min(outputs, tiling.int8x4.columns * (2 if is_one_row else 1))
 
 
 def column_parts(outputs: int, width: int) -> tuple[tuple[int, int, int], ...]:

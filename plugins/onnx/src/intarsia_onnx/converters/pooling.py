@@ -21,15 +21,16 @@ from .window import NodeWindow, Padding, padded, read_window
 def max_pool(node: NodeContext) -> tuple[Expr, ...]:
     """Convert MaxPool; the places of its elements are looked for only if they are used."""
     window = read_window(node, None, may_be_open=not node.wants(1))
+    rounds_up = _is_cut_at_the_end(window)
     attrs = pooling.PoolAttrs(
         kernel=window.kernel,
         strides=window.strides,
         padding=window.padding,
         dilation=window.dilation,
-        ceil_mode=_ceil_mode(node) or _is_cut_at_the_end(window),
+        ceil_mode=_ceil_mode(node) or rounds_up,
     )
     x = node.input(0)
-    if not _is_cut_at_the_end(window):
+    if not rounds_up:
         x = padded(node, x, window, lowest(dtype_of(x)))
     pooled = node.call(pooling.MaxPool, x, attrs=attrs)
     return (pooled, max_pool_places(node, pooled)) if node.wants(1) else (pooled,)
