@@ -147,6 +147,12 @@ def test_what_makes_infinity_of_nan_is_refused(name: str) -> None:
     assert "NaN" in verdict.detail
 
 
+def test_logarithms_of_little_accuracy_are_refused() -> None:
+    verdict = verdicts(apply("log", var("x", 2, 5)))["log"]
+    assert not verdict
+    assert "2e-4 near 1" in verdict.detail
+
+
 EXAMPLES = [
     (Case("multiply", "div channels", (2, 16, 1, 1), ("plain", "plain")), ""),
     (Case("multiply", "add image", (5, 7), ("swapped", "plain")), ""),
