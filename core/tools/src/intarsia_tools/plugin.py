@@ -12,6 +12,7 @@ from intarsia.plugin import hookimpl
 from .commands import (
     bench,
     bisect,
+    completion,
     diff,
     matrix,
     plugins_check,
@@ -25,5 +26,6 @@ from .commands import (
 @hookimpl
 def register_commands() -> Sequence[click.Command]:
     """What works with a host, and what it has no need of."""
-    modules = (tune, matrix, verify, bisect, bench, diff, plugins_check, plugins_new, plugins_dev)
+    compared = (tune, matrix, verify, bisect, bench, diff)
+    modules = (*compared, plugins_check, plugins_new, plugins_dev, completion)
     return [module.command for module in modules]

@@ -42,7 +42,7 @@ COMMANDS = MappingProxyType(
 )
 """Command to the attribute that has it and its line in ``--help``; help imports none of them."""
 
-_OF_TOOLS = ("tune", "matrix", "verify", "bisect", "bench", "diff")
+_OF_TOOLS = ("tune", "matrix", "verify", "bisect", "bench", "diff", "completion")
 """Commands of a package that may not be installed beside the host."""
 
 _COMPLETE = "_INTARSIA_COMPLETE"  # set by the shell's completion script
