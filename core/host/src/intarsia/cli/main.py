@@ -45,7 +45,7 @@ COMMANDS = MappingProxyType(
 _OF_TOOLS = ("tune", "matrix", "verify", "bisect", "bench", "diff", "completion")
 """Commands of a package that may not be installed beside the host."""
 
-_COMPLETE = "_INTARSIA_COMPLETE"  # set by the shell's completion script
+COMPLETE = "_INTARSIA_COMPLETE"  # set by the shell's completion script
 _INTERRUPTED = 130
 _CLOSED_PIPE = 141
 _RESOURCE = 8
@@ -180,7 +180,7 @@ def main(
     except SystemExit as error:
         if sys.stdout is not stdout:  # click replaces it when it meets a closed pipe
             return _hang_up()
-        if _COMPLETE in os.environ:  # click leaves this way once it has printed completions
+        if COMPLETE in os.environ:  # click leaves this way once it has printed completions
             return error.code if isinstance(error.code, int) else 0
         return _report(error, args)
     except OSError as error:

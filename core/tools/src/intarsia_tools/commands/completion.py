@@ -9,13 +9,13 @@ from pathlib import PurePath
 import click
 from click.shell_completion import get_completion_class
 
+from intarsia.cli.main import COMPLETE
 from intarsia.cli.output import echo
 from intarsia_runtime.errors import UsageError
 
 SHELLS = ("bash", "zsh", "fish")
 
 _PROGRAM = "intarsia"
-_VARIABLE = "_INTARSIA_COMPLETE"
 
 
 def shell_of_user() -> str:
@@ -43,4 +43,4 @@ def command(context: click.Context, shell: str | None) -> None:
     name = shell or shell_of_user()
     kind = get_completion_class(name)
     assert kind is not None, f"click completes in {', '.join(SHELLS)}"
-    echo(kind(context.find_root().command, {}, _PROGRAM, _VARIABLE).source().rstrip())
+    echo(kind(context.find_root().command, {}, _PROGRAM, COMPLETE).source().rstrip())
