@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run lowered functions on the emulated device, and compare them with references."""
+"""Run lowered functions, emulated or on the GPU, and compare them with references."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import ml_dtypes
 import numpy as np
 
 from intarsia_cuda.cpu_device import EmulatedDevice
+from intarsia_cuda.driver import CudaDevice
 from intarsia_cuda.emulate import compile_emulated
 from intarsia_cuda.loader import LoadedModel
 from intarsia_cuda.lowering import lower_function as lower
+from intarsia_cuda.nvrtc import compile_cuda
 from intarsia_cuda.program import DeviceProgram, Start, plan_operations
 from intarsia_cuda.source import print_source
 from intarsia_ir.graph.expr import Function, Var, call, get_item, make_tuple
@@ -52,6 +54,20 @@ class KeptDevice(EmulatedDevice):
         self._memory.clear()
 
 
+class KeptGpu(CudaDevice):
+    """As :class:`KeptDevice`; memory is freed, and starts out full of NaN."""
+
+    def reserve(self, size):
+        address = super().reserve(size)
+        self.upload(address, np.full(size, 0xFF, np.uint8))
+        return address
+
+    def close(self):
+        for address in self._memory:
+            self._cuda.cuMemFreeAsync(address, self._stream)
+        self._memory.clear()
+
+
 class Module:
     """Modules whose kernels lie in one library.
 
@@ -59,8 +75,10 @@ class Module:
         target: Its options count.
         modules: What ``lower`` returned; kernels are renamed by their number.
         change: Changes the text before it is compiled.
-        flags: More flags for the compiler.
+        flags: More flags for the compiler of the emulation.
     """
+
+    emulated = True
 
     def __init__(self, target, modules, change=None, flags=()):
         functions = [
@@ -71,8 +89,12 @@ class Module:
         self.modules = modules
         self.source = print_source(functions, target.options)
         self.text = self.source.text if change is None else change(self.source.text)
+        self.device = self.load(target, flags)
+
+    def load(self, _target, flags):
+        """Return the device with the kernels."""
         names = [name for name, _ in self.source.kernels]
-        self.device = KeptDevice(compile_emulated(self.text, names, flags=flags))
+        return KeptDevice(compile_emulated(self.text, names, flags=flags))
 
     def run(self, number, *inputs):
         """Run one module; returns its outputs."""
@@ -87,7 +109,7 @@ class Module:
         }
         program = DeviceProgram(
             "sm_80",
-            True,
+            self.emulated,
             {name: Start(launch.dims, launch.waits) for name, launch in self.source.kernels},
             launches,
             {},
@@ -101,6 +123,17 @@ class Module:
         outputs = [np.zeros(spec.shape, numpy_type(spec.dtype)) for spec in plan.outputs]
         model.run(*(np.ascontiguousarray(x) for x in inputs), *outputs)
         return outputs
+
+
+class GpuModule(Module):
+    """The same on the GPU of this machine."""
+
+    emulated = False
+
+    def load(self, target, _flags):
+        """Return the GPU with the kernels."""
+        compiled = compile_cuda(self.text, target.options)
+        return KeptGpu([compiled.cubin])
 
 
 def reference(name, inputs, attrs):

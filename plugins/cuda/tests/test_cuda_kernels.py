@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiles in shared memory, tensor cores, shuffles and vectors, emulated, against the references."""
+"""Tiles in shared memory, tensor cores, shuffles and vectors against the references."""
 
 from __future__ import annotations
 
@@ -76,9 +76,10 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def module(make_target):
-    target = make_target()
-    return Module(target, [lowered(target, *case) for case in CASES.values()])
+def module(make_target, place):
+    options, load = place
+    target = make_target(**options)
+    return load(target, [lowered(target, *case) for case in CASES.values()])
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=list(CASES))
@@ -124,11 +125,13 @@ def test_uses_what_the_gpu_is_good_at(module, case, wanted):
 
 
 @pytest.mark.parametrize("mode", ["tf32", "bf16"])
-def test_float32_on_tensor_cores_only_where_asked(make_target, mode):
+def test_float32_on_tensor_cores_only_where_asked(make_target, place, mode):
     case = product((70, 45), (45, 40))
-    assert "ix_mma" not in Module(make_target(), [lowered(make_target(), *case)]).text
-    target = make_target(fpmath_mode=mode)
-    module = Module(target, [lowered(target, *case)])
+    options, load = place
+    strict = make_target(**options)
+    assert "ix_mma" not in load(strict, [lowered(strict, *case)]).text
+    target = make_target(**options, fpmath_mode=mode)
+    module = load(target, [lowered(target, *case)])
     assert f"ix_mma_{mode}(" in module.text
     (got,) = module.run(0, *case[1])
     (want,) = reference(*case)
@@ -147,15 +150,22 @@ def test_what_follows_a_product_is_in_its_kernel(make_target):
     assert_close(got, want, "fused", 1e-5)
 
 
-@pytest.mark.parametrize(
-    "options", [{"max_threads_per_block": 64}, {"max_threads_per_block": 1024}, {"arch": "sm_75"}]
-)
-def test_other_blocks_and_gpus(make_target, options):
-    """Fewer threads than a tile needs, more than it takes, and no tensor cores for bfloat16."""
-    target = make_target(**options)
+@pytest.mark.parametrize("threads", [64, 1024])
+def test_other_blocks(make_target, place, threads):
+    """Fewer threads than a tile needs, and more than it takes."""
+    options, load = place
+    agrees_with_references(make_target(**options, max_threads_per_block=threads), load)
+
+
+def test_another_gpu(make_target):
+    """No tensor cores for bfloat16."""
+    agrees_with_references(make_target(arch="sm_75"), Module)
+
+
+def agrees_with_references(target, load):
     names = ("matmul", "bfloat16", "rows by warps", "one result", "softmax", "long vector")
     cases = [CASES[name] for name in names]
-    module = Module(target, [lowered(target, *case) for case in cases])
+    module = load(target, [lowered(target, *case) for case in cases])
     limit = target.options.max_threads_per_block
     assert all(launch.threads <= limit for _, launch in module.source.kernels)
     for number, case in enumerate(cases):
@@ -165,9 +175,10 @@ def test_other_blocks_and_gpus(make_target, options):
             assert error <= scale * (8e-3 if want.dtype == ml_dtypes.bfloat16 else 1e-5)
 
 
-def test_every_half_and_its_neighbourhood(make_target):
+def test_every_half_and_its_neighbourhood(make_target, place):
     """Conversions between float16 and float32, bit by bit."""
-    target = make_target()
+    options, load = place
+    target = make_target(**options)
     every = np.arange(65536, dtype=np.uint16).view(np.float16)
     wide = every.astype(np.float32)
     steps = np.array([-4097, -4096, -4095, -1, 0, 1, 4095, 4096, 4097], np.int32)
@@ -176,7 +187,7 @@ def test_every_half_and_its_neighbourhood(make_target):
         ("cast", (every,), {"dtype": DType.FLOAT32}),
         ("cast", (near,), {"dtype": DType.FLOAT16}),
     ]
-    module = Module(target, [lowered(target, *case) for case in casts])
+    module = load(target, [lowered(target, *case) for case in casts])
     np.testing.assert_array_equal(module.run(0, every)[0], wide)
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(module.run(1, near)[0], near.astype(np.float16))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole models, from the file to numbers, on the emulated device, against ONNX Runtime."""
+"""Whole models, from the file to numbers, emulated and on the GPU, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -60,6 +60,14 @@ def block(name, source, channels, outputs, stride):
     return nodes, weights
 
 
+@pytest.fixture(params=[EMULATED, "cuda -arch=native"])
+def cuda(request):
+    """The target; skipped where it needs a GPU that is not here."""
+    if request.param != EMULATED:
+        request.getfixturevalue("gpu")
+    return request.param
+
+
 def residual(folder):
     """A small residual network on 32 x 32 pixels."""
     nodes = [
@@ -92,41 +100,41 @@ def residual(folder):
 @pytest.mark.parametrize(
     ("options", "limit"), [("", 1e-4), (" -fpmath-mode=tf32", 5e-3), (" -fpmath-mode=bf16", 3e-2)]
 )
-def test_a_residual_network_agrees_with_onnxruntime(tmp_path, options, limit):
+def test_a_residual_network_agrees_with_onnxruntime(tmp_path, cuda, options, limit):
     path, x = residual(tmp_path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (want,) = session.run(None, {"x": x})
-    artifact = intarsia.build(path, target=EMULATED + options).save(tmp_path / "model.intarsia")
+    artifact = intarsia.build(path, target=cuda + options).save(tmp_path / "model.intarsia")
     model = intarsia.load(artifact)
     for _ in range(2):  # what is recorded once runs again
         got = model.run({"x": x})["y"]
         np.testing.assert_allclose(got, want, rtol=limit, atol=limit)
 
 
-def test_digits_are_recognized(tmp_path):
+def test_digits_are_recognized(tmp_path, cuda):
     samples = np.load(DIGITS / "samples.npz")
-    built = intarsia.build(DIGITS / "digits.onnx", target=EMULATED)
+    built = intarsia.build(DIGITS / "digits.onnx", target=cuda)
     with intarsia.load(built.save(tmp_path / "digits.intarsia")) as model:
         answers = [model.run({"image": x[None]})["probability"].argmax() for x in samples["image"]]
     assert (np.array(answers) == samples["label"]).mean() >= 30 / 32
 
 
-def test_both_executors_agree(tmp_path):
+def test_both_executors_agree(tmp_path, cuda):
     path, x = residual(tmp_path)
-    built = intarsia.build(path, target=EMULATED).save(tmp_path / "model.intarsia")
+    built = intarsia.build(path, target=cuda).save(tmp_path / "model.intarsia")
     whole, stepwise = (intarsia.load(built, executor=name) for name in ("aot", "graph"))
     want = whole.run({"x": x})["y"]
     for _ in range(2):
         np.testing.assert_array_equal(stepwise.run({"x": x})["y"], want)
 
 
-def test_an_accelerator_in_front_works_on_the_memory_of_the_host(tmp_path):
+def test_an_accelerator_in_front_works_on_the_memory_of_the_host(tmp_path, cuda):
     if importlib.util.find_spec("intarsia_dnnl") is None:
         pytest.skip("intarsia-dnnl is not installed, so no accelerator stands in front")
     path, x = residual(tmp_path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (want,) = session.run(None, {"x": x})
-    artifact = intarsia.build(path, target=f"dnnl -min-grain=0, {EMULATED}").save(
+    artifact = intarsia.build(path, target=f"dnnl -min-grain=0, {cuda}").save(
         tmp_path / "m.intarsia"
     )
     model = intarsia.load(artifact)

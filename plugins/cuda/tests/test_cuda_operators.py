@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every operator, emulated: the cases of core's own operator tests, against the references.
+"""Every operator, emulated and on the GPU, against the references: the cases of core's own tests.
 
 The cases are drawn out of ``tests/unit/ops`` by running its tests with fixtures that write down
 what they are asked. All kernels of a file go into one library.
@@ -17,7 +17,7 @@ import pytest
 
 from intarsia_ir.ops import OPERATORS
 
-from .running import Module, assert_close, lowered, reference
+from .running import assert_close, lowered, reference
 
 CORE_TESTS = Path(__file__).resolve().parents[3] / "tests" / "unit" / "ops"
 FILES = ("test_ops_elementwise", "test_ops_nn", "test_ops_shape", "test_ops_qnn")
@@ -76,11 +76,12 @@ def recorded(file):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_operators(make_target, file):
+def test_operators(make_target, place, file):
     cases = recorded(file)
     assert len(cases) > 100
-    target = make_target()
-    module = Module(target, [lowered(target, *case) for case in cases], flags=["-O0"])
+    options, load = place
+    target = make_target(**options)
+    module = load(target, [lowered(target, *case) for case in cases], flags=["-O0"])
     for number, (name, inputs, attrs) in enumerate(cases):
         what = f"{name} {attrs} of {[(x.dtype.name, x.shape) for x in inputs]}"
         found = module.run(number, *inputs)

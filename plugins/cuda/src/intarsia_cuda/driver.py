@@ -20,6 +20,7 @@ from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, Launch, Work
 
 _NO_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 _NO_BINARY = (209, 218, 222)  # no binary for the GPU; invalid PTX; PTX of a later version
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 
 def require_driver() -> Any:
@@ -49,6 +50,23 @@ def device_name(driver: Any = None) -> str:
     number = _checked(cuda.cuDeviceGet, 0)
     name = _checked(cuda.cuDeviceGetName, 128, number)
     return name.rstrip(b"\0").decode(errors="replace")
+
+
+def device_capability(driver: Any = None) -> int:
+    """Return the compute capability of the first GPU, as 75 or 90.
+
+    Raises:
+        ToolchainError: The binding is not installed.
+        WorkerLost: There is no driver or no GPU.
+    """
+    cuda = require_driver() if driver is None else driver
+    _checked(cuda.cuInit, 0)
+    number = _checked(cuda.cuDeviceGet, 0)
+    major, minor = (
+        int(_checked(cuda.cuDeviceGetAttribute, cuda.CUdevice_attribute(key), number))
+        for key in (_MAJOR, _MINOR)
+    )
+    return major * 10 + minor
 
 
 class CudaDevice:

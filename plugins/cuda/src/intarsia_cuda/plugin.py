@@ -7,6 +7,7 @@ Each hook imports what it needs: reading a target loads the options and nothing 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from intarsia.plugin import IntarsiaError, Memory, Role, TargetKind, hookimpl
@@ -51,9 +52,8 @@ def register_target_kind() -> Sequence[TargetKind]:
 
 @hookimpl
 def canonicalize_target(target: Target[CudaOptions]) -> Target[CudaOptions]:
-    """The options, checked against each other."""
-    canonicalize(target.options)
-    return target
+    """The GPU here for ``native``; the options, checked against each other."""
+    return replace(target, options=canonicalize(target.options))
 
 
 @hookimpl

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from intarsia.plugin import TargetError, option
+from intarsia.plugin import IntarsiaError, TargetError, option
 
 KIND = "cuda"
 """Name of the target kind."""
@@ -23,6 +23,9 @@ ARCHITECTURES = (
 LEGACY = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62", "sm_70", "sm_72")
 """What it no longer compiles for: kernels for these can be written and emulated only."""
 
+NATIVE = "native"
+"""The architecture of the GPU of this machine."""
+
 WARP = 32
 """Threads that run in step and can exchange registers."""
 
@@ -32,7 +35,9 @@ class CudaOptions:
     """What a user may set."""
 
     arch: str = option(
-        "sm_80", doc="compute capability to compile for", choices=(*LEGACY, *ARCHITECTURES)
+        "sm_80",
+        doc="compute capability to compile for; native is that of the GPU here",
+        choices=(NATIVE, *LEGACY, *ARCHITECTURES),
     )
     max_threads_per_block: int = option(
         256, doc="most threads of a block; a multiple of 32", minimum=WARP, maximum=1024
@@ -53,12 +58,14 @@ class CudaOptions:
 
 
 def canonicalize(options: CudaOptions) -> CudaOptions:
-    """Check options against each other.
+    """Replace ``native`` by what the GPU here is, and check options against each other.
 
     Raises:
         TargetError: A block that is no number of warps, an arithmetic that the architecture lacks,
-            or no compiler.
+            no compiler, or ``native`` without a GPU.
     """
+    if options.arch == NATIVE:
+        options = replace(options, arch=_native())
     if options.max_threads_per_block % WARP:
         raise TargetError(
             f"-max-threads-per-block={options.max_threads_per_block} is no multiple of {WARP}",
@@ -75,3 +82,34 @@ def canonicalize(options: CudaOptions) -> CudaOptions:
             "-cxx is empty", hint="-cxx=clang++, or leave it away for g++", option="cxx"
         )
     return options
+
+
+def _native() -> str:
+    """Return the newest architecture whose code the GPU here runs."""
+    from .driver import device_capability  # loads the driver
+
+    try:
+        capability = device_capability()
+    except IntarsiaError as error:
+        raise TargetError(
+            f"-arch={NATIVE} asks for a GPU in this machine: {error.message}",
+            hint="name the architecture, as in -arch=sm_90",
+            option="arch",
+        ) from error
+    found = [
+        name
+        for name in (*LEGACY, *ARCHITECTURES)
+        if name[-1].isdigit() and _runs(int(name.removeprefix("sm_")), capability)
+    ]
+    if not found:
+        raise TargetError(
+            f"the GPU here has compute capability {capability / 10}, which is not known",
+            hint="name an older architecture: the driver compiles its PTX for this GPU",
+            option="arch",
+        )
+    return found[-1]
+
+
+def _runs(number: int, capability: int) -> bool:
+    """Whether a GPU runs machine code: that of its own major number, up to its minor."""
+    return number // 10 == capability // 10 and number <= capability

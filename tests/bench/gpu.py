@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time models on the GPU of this machine beside PyTorch: ``python -m tests.bench.gpu [MODEL ...]``.
+
+Needs an NVIDIA GPU, a PyTorch that uses it, and for the models torchvision and transformers. Every
+model has random weights and one set of random inputs. Both get inputs in the memory of the host and
+give results back there. *device* is the time of the recorded graph alone, copies included, and of
+PyTorch's own graph of the same model. One round times each of them once, in turn; medians.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import intarsia
+
+warnings.filterwarnings("ignore")
+ROUNDS = 15
+
+
+class Logits(torch.nn.Module):
+    """A model of transformers that gives one tensor."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, tokens):
+        return self.inner(tokens).last_hidden_state
+
+
+def mlp():
+    layers = [torch.nn.Linear(1024, 1024) for _ in range(4)]
+    return torch.nn.Sequential(*[x for layer in layers for x in (layer, torch.nn.ReLU())])
+
+
+def vision(name):
+    import torchvision
+
+    return getattr(torchvision.models, name)(weights=None), torch.rand(1, 3, 224, 224)
+
+
+def bert():
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(attn_implementation="eager")
+    return Logits(BertModel(config)), torch.randint(0, 30000, (1, 128))
+
+
+MODELS = {
+    "mlp_64": lambda: (mlp(), torch.rand(64, 1024)),
+    "resnet50": lambda: vision("resnet50"),
+    "mobilenet_v2": lambda: vision("mobilenet_v2"),
+    "bert_base_128": bert,
+    "vit_b_16": lambda: vision("vit_b_16"),
+}
+
+
+def timed(run):
+    begin = time.perf_counter()
+    run()
+    return (time.perf_counter() - begin) * 1e3
+
+
+def torch_graph(model, x):
+    """Return PyTorch's own CUDA graph of the model, and its input and output on the GPU."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            model(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = model(x)
+    return graph, y
+
+
+def measure(name, options=""):
+    model, x = MODELS[name]()
+    model = model.eval()
+    with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
+        path = Path(folder) / "model.onnx"
+        torch.onnx.export(model, (x,), str(path), dynamo=False, opset_version=17)
+        begin = time.perf_counter()
+        artifact = intarsia.build(path, target=f"cuda -arch=native{options}").save(
+            Path(folder) / "m.intarsia"
+        )
+        built = time.perf_counter() - begin
+        ours = intarsia.load(artifact)
+        want = model.double()(x.double() if x.is_floating_point() else x).float().numpy()
+        model = model.float().cuda()
+        (key,) = (spec.name for spec in ours.passport.plan.inputs)
+        feeds = {key: x.numpy()}
+        (got,) = ours.run(feeds).values()
+        error = np.abs(got - want).max() / np.abs(want).max()
+        own = x.cuda()
+        peer = model(own).cpu().numpy()
+        peer_error = np.abs(peer - want).max() / np.abs(want).max()
+        graph, _ = torch_graph(model, own)
+
+        def eager():
+            model(x.cuda()).cpu()
+
+        def replay():
+            own.copy_(x)
+            graph.replay()
+            torch.cuda.synchronize()
+
+        runs = {"ours": lambda: ours.run(feeds), "eager": eager, "graph": replay}
+        times = {key: [] for key in runs}
+        for _ in range(3):
+            for run in runs.values():
+                run()
+        for _ in range(ROUNDS):
+            for key, run in runs.items():
+                times[key].append(timed(run))
+        ms = {key: statistics.median(found) for key, found in times.items()}
+    print(
+        f"{name:16}{options:22} error {error:.1e} (torch {peer_error:.1e})  built {built:5.1f} s  "
+        + "  ".join(f"{key} {value:.3f} ms" for key, value in ms.items())
+        + f"  ratio to graph {ms['ours'] / ms['graph']:.2f}",
+        flush=True,
+    )
+
+
+def main(names):
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.manual_seed(1)
+    print(torch.cuda.get_device_name(), torch.__version__)
+    for name in names or MODELS:
+        for options in ("", " -fpmath-mode=tf32"):
+            try:
+                measure(name, options)
+            except Exception as error:  # the next model counts too
+                print(f"{name}{options}: {type(error).__name__}: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
