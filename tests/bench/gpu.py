@@ -85,9 +85,11 @@ def torch_graph(model, x):
 def measure(name, options=""):
     model, x = MODELS[name]()
     model = model.eval()
-    with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        torch.onnx.export(model, (x,), str(path), dynamo=False, opset_version=17)
+        # With gradients: without them attention is exported as one operator that ONNX has not.
+        with torch.enable_grad():
+            torch.onnx.export(model, (x,), str(path), dynamo=False, opset_version=17)
         begin = time.perf_counter()
         artifact = intarsia.build(path, target=f"cuda -arch=native{options}").save(
             Path(folder) / "m.intarsia"
@@ -134,6 +136,7 @@ def main(names):
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(1)
+    torch.set_grad_enabled(False)
     print(torch.cuda.get_device_name(), torch.__version__)
     for name in names or MODELS:
         for options in ("", " -fpmath-mode=tf32"):

@@ -26,6 +26,7 @@ from intarsia_ir.tir.walk import post_order, statement_exprs, statements, substi
 from intarsia_runtime.errors import UnsupportedError
 
 from .schedules.build import bound, chunks
+from .spelling import SHUFFLE
 from .target import CudaOptions
 
 Dims = tuple[int, int, int, int, int, int]
@@ -115,7 +116,8 @@ def _waits(body: Stmt) -> bool:
     for stmt in statements(body):
         if isinstance(stmt, Barrier | Invoke):
             return True
-        if any(isinstance(node, CallTarget) for node in post_order(*statement_exprs(stmt))):
+        nodes = post_order(*statement_exprs(stmt))
+        if any(isinstance(node, CallTarget) and node.function == SHUFFLE for node in nodes):
             return True
     return False
 

@@ -16,6 +16,7 @@ from intarsia_ir.tir.passes.simplify import simplify
 from intarsia_loops.codegen.c_functions import Functions
 from intarsia_loops.codegen.c_source import expand_intrinsics, kernel_name, print_kernel
 
+from .exact import exact_products
 from .intrinsics import RULES
 from .launches import KernelLaunch, split_launches
 from .spelling import spelling
@@ -83,6 +84,8 @@ def print_source(
         UnsupportedError: A kernel uses an operation that CUDA has not.
     """
     simple = [simplify(expand_intrinsics(simplify(f), rules)) for f in functions]
+    if options.fmad:
+        simple = [exact_products(f) for f in simple]
     launches = {f.name: split_launches(f, options) for f in simple}
     every = [launch for found in launches.values() for launch in found]
     index = "int32_t" if all(_near(launch) for launch in every) else "int64_t"

@@ -26,12 +26,15 @@ SHUFFLE = "ix_shuffle_down"
 COPY_16 = "ix_copy_16"
 """``ix_copy_16(to, from)``: 16 bytes in one instruction; both addresses are multiples of 16."""
 
+PRODUCT = "ix_product"
+"""``ix_product(a, b)``: the rounded product of two floats, which no sum is joined to."""
+
 MMA: Mapping[str, str] = MappingProxyType(
     {mode: f"ix_mma_{mode}" for mode in ("f16", "bf16", "tf32")}
 )
 """``ix_mma_*(c, a, b)``: adds a product of 16 x 8 by 8 x 8 that a warp holds in registers."""
 
-_OWN = {name: CodegenSignature(2) for name in (SHUFFLE, COPY_16)} | {
+_OWN = {name: CodegenSignature(2) for name in (SHUFFLE, COPY_16, PRODUCT)} | {
     name: CodegenSignature(3) for name in MMA.values()
 }
 

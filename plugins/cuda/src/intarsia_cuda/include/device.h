@@ -27,6 +27,17 @@ template <class T> static __device__ __forceinline__ T ix_shuffle_down(T value, 
     return __shfl_down_sync(0xffffffffU, value, step);
 }
 
+/* A product that is rounded: the compiler joins no sum to it. */
+static __device__ __forceinline__ float ix_product(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+
+static __device__ __forceinline__ double ix_product(double a, double b)
+{
+    return __dmul_rn(a, b);
+}
+
 template <class T, class S> static __device__ __forceinline__ void ix_copy_16(T *to, const S *from)
 {
     *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);

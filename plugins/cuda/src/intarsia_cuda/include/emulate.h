@@ -252,6 +252,11 @@ template <class T> static inline T ix_shuffle_down(T value, int step)
     return value;
 }
 
+template <class T> static inline T ix_product(T a, T b)
+{
+    return a * b;
+}
+
 template <class T, class S> static inline void ix_copy_16(T *to, const S *from)
 {
     /* What a GPU would refuse ends here too. */
