@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time models on the GPU of this machine beside PyTorch: ``python -m tests.bench.gpu [MODEL ...]``.
+"""Time models on the GPU of this machine beside PyTorch: ``python -m tests.bench.gpu [--profile] [MODEL ...]``.
 
 Needs an NVIDIA GPU, a PyTorch that uses it, and for the models torchvision and transformers. Every
 model has random weights and one set of random inputs. Both get inputs in the memory of the host and
@@ -44,7 +44,11 @@ def mlp():
 def vision(name):
     import torchvision
 
-    return getattr(torchvision.models, name)(weights=None), torch.rand(1, 3, 224, 224)
+    model = getattr(torchvision.models, name)(weights=None)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):  # the last one of a transformer starts as zeros
+            torch.nn.init.normal_(module.weight, std=0.02)
+    return model, torch.rand(1, 3, 224, 224)
 
 
 def bert():
@@ -82,7 +86,19 @@ def torch_graph(model, x):
     return graph, y
 
 
-def measure(name, options=""):
+def profiled(run):
+    """Print the kernels that take most of a run."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+        run()
+        torch.cuda.synchronize()
+    rows = sorted(found.key_averages(), key=lambda row: -row.device_time_total)
+    total = sum(row.device_time_total for row in rows)
+    print(f"    {len(rows)} kinds of work, {total / 1e3:.3f} ms on the GPU")
+    for row in rows[:8]:
+        print(f"    {row.device_time_total:9.1f} us  {row.count:3}  {row.key[:70]}")
+
+
+def measure(name, options="", profile=False):
     model, x = MODELS[name]()
     model = model.eval()
     with tempfile.TemporaryDirectory() as folder:
@@ -103,19 +119,26 @@ def measure(name, options=""):
         (got,) = ours.run(feeds).values()
         error = np.abs(got - want).max() / np.abs(want).max()
         own = x.cuda()
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = "tf32" in options
         peer = model(own).cpu().numpy()
         peer_error = np.abs(peer - want).max() / np.abs(want).max()
-        graph, _ = torch_graph(model, own)
 
         def eager():
             model(x.cuda()).cpu()
 
-        def replay():
-            own.copy_(x)
-            graph.replay()
-            torch.cuda.synchronize()
+        runs = {"ours": lambda: ours.run(feeds), "eager": eager}
+        try:
+            graph, y = torch_graph(model, own)
+        except RuntimeError:  # it copies from the host as it runs
+            runs["graph"] = eager
+        else:
 
-        runs = {"ours": lambda: ours.run(feeds), "eager": eager, "graph": replay}
+            def replay():
+                own.copy_(x)
+                graph.replay()
+                return y.cpu()
+
+            runs["graph"] = replay
         times = {key: [] for key in runs}
         for _ in range(3):
             for run in runs.values():
@@ -124,6 +147,9 @@ def measure(name, options=""):
             for key, run in runs.items():
                 times[key].append(timed(run))
         ms = {key: statistics.median(found) for key, found in times.items()}
+        if profile:
+            profiled(runs["ours"])
+            profiled(runs["graph"])
     print(
         f"{name:16}{options:22} error {error:.1e} (torch {peer_error:.1e})  built {built:5.1f} s  "
         + "  ".join(f"{key} {value:.3f} ms" for key, value in ms.items())
@@ -133,15 +159,14 @@ def measure(name, options=""):
 
 
 def main(names):
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(1)
     torch.set_grad_enabled(False)
     print(torch.cuda.get_device_name(), torch.__version__)
-    for name in names or MODELS:
+    profile = "--profile" in names
+    for name in [name for name in names if name != "--profile"] or MODELS:
         for options in ("", " -fpmath-mode=tf32"):
             try:
-                measure(name, options)
+                measure(name, options, profile)
             except Exception as error:  # the next model counts too
                 print(f"{name}{options}: {type(error).__name__}: {error}", flush=True)
 

@@ -49,7 +49,7 @@ def device_name(driver: Any = None) -> str:
     _checked(cuda.cuInit, 0)
     number = _checked(cuda.cuDeviceGet, 0)
     name = _checked(cuda.cuDeviceGetName, 128, number)
-    return name.rstrip(b"\0").decode(errors="replace")
+    return name.partition(b"\0")[0].decode(errors="replace")
 
 
 def device_capability(driver: Any = None) -> int:

@@ -36,10 +36,11 @@ def exact_products(function: PrimFunc) -> PrimFunc:
 
 
 def _rounded(node: PrimExpr) -> PrimExpr | None:
-    if isinstance(node, Binary) and node.op is BinaryOp.MUL and node.dtype.bytes >= 4:
-        if node.dtype.is_float:
-            return CallTarget(KIND, PRODUCT, (node.a, node.b), node.dtype, node.lanes)
-    return None
+    if not isinstance(node, Binary) or node.op is not BinaryOp.MUL:
+        return None
+    if not node.dtype.is_float or node.dtype.bytes < 4:
+        return None
+    return CallTarget(KIND, PRODUCT, (node.a, node.b), node.dtype, node.lanes)
 
 
 def _grows(stmt: Stmt) -> bool:

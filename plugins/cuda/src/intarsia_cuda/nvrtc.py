@@ -137,6 +137,7 @@ def _flags(options: CudaOptions) -> list[bytes]:
         b"-default-device",
         b"--fmad=true" if options.fmad else b"--fmad=false",
         b"--ptxas-options=-v",
+        b"--no-cache",  # what the driver's cache has comes without the lines on registers
     ]
 
 

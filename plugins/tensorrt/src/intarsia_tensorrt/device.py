@@ -60,7 +60,7 @@ class Gpu:
     def identity(self) -> str:
         """What an engine depends on: model, compute capability, version of the driver."""
         cuda = self._cuda
-        name = _checked(cuda.cuDeviceGetName, 128, self._number).rstrip(b"\0").decode()
+        name = _checked(cuda.cuDeviceGetName, 128, self._number).partition(b"\0")[0].decode()
         major, minor = (
             _checked(cuda.cuDeviceGetAttribute, cuda.CUdevice_attribute(key), self._number)
             for key in (_MAJOR, _MINOR)

@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """GEMM on a GPU: a block of threads computes a tile of C from tiles of A and B in shared memory.
 
-Loops: a block for each tile of C; for each step of K, all threads copy a tile of A and one of B to
-shared memory, synchronize, and multiply. Two ways to do the arithmetic:
+Loops: a block for each tile of C, or for each part of K of one; for each step of K, all threads
+load the tiles of the next step into registers, multiply those of this one, store the registers to
+the other of two buffers in shared memory, and synchronize. So memory is read while the arithmetic
+runs, and one barrier serves a step. Two ways to do the arithmetic:
 
 - In registers: 256 threads, a 64 x 64 tile of C, 16 of K: each thread has 4 x 4 accumulators + 4 A
-  + 4 B = 24 registers. 32 x 32 x 32 where M or N is at most 32, or accumulators are 64 bits.
+  + 4 B = 24 registers, and 8 for the next step; 128 x 128 with 8 x 8 accumulators where there is
+  work for :data:`BUSY` such blocks. 32 x 32 x 32 where M or N is at most 32, or accumulators are
+  64 bits. The rows of a thread, and its columns, lie four by four, for loads of 16 bytes from
+  shared memory, for which A is transposed.
 - On tensor cores (``mma.m16n8k8``, whose registers PTX assigns to threads): 4 warps, two by two,
   each 32 x 32 of C.
 
-Shared memory: (64 x 20 + 16 x 68) x 4 bytes = 9.25 KiB; 16 bytes of each row are padding, which
-puts neighbouring rows into different banks. The scheme is that of Volkov and Demmel, "Benchmarking
-GPUs to tune dense linear algebra" (SC 2008), and of CUTLASS' thread-block tiles.
+Shared memory: 2 x (16 x 68 + 16 x 68) x 4 bytes = 17 KiB (33 KiB for 128 x 128); 16 bytes of each
+row are padding, which puts neighbouring rows into different banks. The scheme is that of Volkov and
+Demmel, "Benchmarking GPUs to tune dense linear algebra" (SC 2008), and of CUTLASS' thread-block
+tiles.
+
+Where C has few tiles and K is long, K is cut into parts (split-K): every part is a block that
+stores its sums to scratch memory, and a second launch adds them up, in order, and applies the
+epilogue.
 """
 
 from __future__ import annotations
@@ -20,6 +30,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.build import (
@@ -41,10 +52,20 @@ from ..spelling import KIND, MMA
 from ..target import WARP
 from .build import bound, chunks
 
+_Item: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]"
+"""``item(n, i, j)``: what a thread does with its ``n``-th element of a tile, at ``(i, j)``."""
+
 Element: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]"
 """``element(batch, i, j)`` of a matrix, for indices inside it."""
 
+BUSY = 128
+"""Blocks that keep a GPU busy: about the number of multiprocessors of a large one."""
+
+LEAST_STEPS = 8
+"""Steps of a part of K, below which it would wait for memory more than it multiplies."""
+
 THREADS = 256
+GROUP = 4  # neighbouring rows or columns of a thread
 WARPS = 4  # of a block on tensor cores, two by two
 MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 8
 
@@ -89,40 +110,100 @@ class Tile(Struct, frozen=True):
         columns: Of the result.
         depth: Of one step.
         threads: That work on them.
+        parts: Of K, each in a block of its own.
     """
 
     rows: int
     columns: int
     depth: int
     threads: int
+    parts: int = 1
+
+    def blocks(self, product: BatchedGemm) -> int:
+        """Return how many tiles the results of a product have."""
+        return (
+            product.batch * chunks(product.rows, self.rows) * chunks(product.columns, self.columns)
+        )
 
 
 def choose_tile(product: BatchedGemm, most_threads: int) -> Tile | None:
     """Return the sizes; ``None`` if a block may not have enough threads."""
     if product.mode:
-        return Tile(64, 64, 16, WARPS * WARP) if most_threads >= WARPS * WARP else None
-    if most_threads < THREADS:
+        tile = Tile(64, 64, 16, WARPS * WARP)
+    elif min(product.rows, product.columns) <= 32 or product.total.bytes > 4:
+        tile = Tile(32, 32, 32, THREADS)
+    else:
+        large, medium = Tile(128, 128, 16, THREADS), Tile(64, 64, 16, THREADS)
+        many = large.blocks(product)
+        full = many * large.rows * large.columns <= 1.25 * (
+            medium.blocks(product) * medium.rows * medium.columns
+        )
+        tile = large if many >= BUSY and full else medium
+    if most_threads < tile.threads:
         return None
-    small = min(product.rows, product.columns) <= 32 or product.total.bytes > 4
-    return Tile(32, 32, 32, THREADS) if small else Tile(64, 64, 16, THREADS)
+    return replace(tile, parts=_parts(product, tile))
 
 
-def product_loops(product: BatchedGemm, tile: Tile) -> Stmt:
-    """Return the kernel."""
-    return _GemmLoops(product, tile).kernel()
+def _parts(product: BatchedGemm, tile: Tile) -> int:
+    """Return into how many parts K is cut."""
+    blocks, steps = tile.blocks(product), chunks(product.depth, tile.depth)
+    wanted = min(2 * BUSY // blocks, steps // LEAST_STEPS)
+    # As many steps in every part, so that none is empty.
+    return chunks(steps, chunks(steps, wanted)) if blocks < BUSY and wanted > 1 else 1
+
+
+def product_loops(product: BatchedGemm, tile: Tile) -> tuple[Stmt, tuple[Buffer, ...]]:
+    """Return the kernel, and its scratch memory."""
+    if tile.parts == 1:
+        return _GemmLoops(product, tile).kernel(), ()
+    shape = (tile.parts, product.batch, product.rows, product.columns)
+    sums = Buffer("parts", shape, product.total)
+    return seq(_GemmLoops(product, tile, sums).kernel(), _added_up(product, sums)), (sums,)
+
+
+def _added_up(product: BatchedGemm, sums: Buffer) -> Stmt:
+    """Add up the parts of every result; a thread for each."""
+    parts, *shape = sums.shape
+    count = shape[0] * shape[1] * shape[2]
+    block, thread, element = TirVar("block"), TirVar("thread"), TirVar("element")
+    at = [TirVar("batch"), TirVar("m"), TirVar("n")]
+    total = Buffer("total", (1,), sums.dtype, MemoryScope.REGISTER)
+
+    def add(part: PrimExpr) -> Stmt:
+        return store(total, (0,), load(total, 0) + load(sums, part, *at))
+
+    done = product.epilogue(at[0], at[1], at[2], load(total, 0))
+    body = seq(store(total, (0,), const(0, sums.dtype)), serial(parts, add, "part"), done)
+    body = lets(at, unflatten(element, shape), allocate([total], body))
+    body = guarded(None if count % THREADS == 0 else element < count, body)
+    body = lets([element], [block * THREADS + thread], body)
+    body = bound(Thread.THREAD_X, thread, THREADS, body)
+    return bound(Thread.BLOCK_X, block, chunks(count, THREADS), body)
 
 
 class _GemmLoops:
     """Variables and buffers of one kernel."""
 
-    def __init__(self, product: BatchedGemm, tile: Tile) -> None:
-        self.p, self.t = product, tile
+    def __init__(self, product: BatchedGemm, tile: Tile, parts: Buffer | None = None) -> None:
+        self.p, self.t, self.parts = product, tile, parts
         self.number, self.thread = TirVar("number"), TirVar("thread")
         self.batch, self.row, self.column = TirVar("batch"), TirVar("row0"), TirVar("column0")
+        self.part = TirVar("part")
+        self.steps = chunks(chunks(product.depth, tile.depth), tile.parts)
+        # Where a part of K ends behind the last one, its last steps add nothing.
+        self.whole_depth = product.depth == self.steps * tile.depth * tile.parts
         pad = 16 // product.dtype.bytes  # rows of a tile start in different memory banks
-        self.a = Buffer("tile_a", (tile.rows, tile.depth + pad), product.dtype, MemoryScope.SHARED)
-        self.b = Buffer(
-            "tile_b", (tile.depth, tile.columns + pad), product.dtype, MemoryScope.SHARED
+        buffers = 2 if self.steps > 1 else 1
+        flat = (tile.rows, tile.depth + pad) if product.mode else (tile.depth, tile.rows + pad)
+        self.a = Buffer("tile_a", (buffers, *flat), product.dtype, MemoryScope.SHARED)
+        shape = (buffers, tile.depth, tile.columns + pad)
+        self.b = Buffer("tile_b", shape, product.dtype, MemoryScope.SHARED)
+        self.next_a, self.next_b = (
+            Buffer(name, (size // tile.threads,), product.dtype, MemoryScope.REGISTER)
+            for name, size in (
+                ("next_a", tile.rows * tile.depth),
+                ("next_b", tile.depth * tile.columns),
+            )
         )
 
     def kernel(self) -> Stmt:
@@ -130,51 +211,67 @@ class _GemmLoops:
         p, t = self.p, self.t
         down, across = chunks(p.rows, t.rows), chunks(p.columns, t.columns)
         work = _OnTensorCores(self) if p.mode else _InRegisters(self)
-        steps = chunks(p.depth, t.depth)
+        first = self.part * (self.steps * t.depth) if t.parts > 1 else index(0)
 
-        def step(k: PrimExpr) -> Stmt:
-            parts = [self._fill(k * t.depth), Barrier(), work.multiply()]
-            # The next step overwrites the tiles that this one reads.
-            return seq(*parts, Barrier()) if steps > 1 else seq(*parts)
+        def step(number: PrimExpr) -> Stmt:
+            k = first + (number + 1) * t.depth
+            this, other = number % 2, (number + 1) % 2
+            return seq(self._fetch(k), work.multiply(this), self._put(other), Barrier())
 
-        body = seq(work.clear(), serial(steps, step, "step"), work.epilogue())
-        body = allocate(work.buffers(), body)
-        operands = unflatten(self.number, (p.batch, down, across))
-        values = [operands[0], operands[1] * t.rows, operands[2] * t.columns]
-        body = lets([self.batch, self.row, self.column], values, body)
+        parts = [work.clear(), self._fetch(first), self._put(index(0)), Barrier()]
+        if self.steps > 1:
+            parts.append(serial(self.steps - 1, step, "step"))
+        parts += [work.multiply(index((self.steps - 1) % 2)), work.epilogue()]
+        body = allocate([*work.buffers(), self.next_a, self.next_b], seq(*parts))
+        operands = unflatten(self.number, (t.parts, p.batch, down, across))
+        values = [operands[0], operands[1], operands[2] * t.rows, operands[3] * t.columns]
+        body = lets([self.part, self.batch, self.row, self.column], values, body)
         body = bound(Thread.THREAD_X, self.thread, t.threads, body)
         body = allocate([self.a, self.b], body)
-        return bound(Thread.BLOCK_X, self.number, p.batch * down * across, body)
+        return bound(Thread.BLOCK_X, self.number, t.parts * p.batch * down * across, body)
 
-    def _fill(self, k: PrimExpr) -> Stmt:
-        """Copy the tiles of one step; what lies outside the matrices is 0."""
+    def _fetch(self, k: PrimExpr) -> Stmt:
+        """Load a step's elements into registers; what lies outside the matrices is 0."""
         p, t = self.p, self.t
+        deep = 1 if self.whole_depth else t.depth + p.depth + 1  # never divides the depth
 
-        def left(i: PrimExpr, j: PrimExpr) -> Stmt:
-            inside = _inside((self.row + i, p.rows, t.rows), (k + j, p.depth, t.depth))
-            value = p.left(self.batch, self.row + i, k + j)
-            return _copied(self.a, (i, j), value, inside)
+        def left(n: PrimExpr, i: PrimExpr, j: PrimExpr) -> Stmt:
+            inside = _inside((self.row + i, p.rows, t.rows), (k + j, p.depth, deep))
+            return _fetched(self.next_a, n, p.left(self.batch, self.row + i, k + j), inside)
 
-        def right(i: PrimExpr, j: PrimExpr) -> Stmt:
-            inside = _inside((k + i, p.depth, t.depth), (self.column + j, p.columns, t.columns))
-            value = p.right(self.batch, k + i, self.column + j)
-            return _copied(self.b, (i, j), value, inside)
+        def right(n: PrimExpr, i: PrimExpr, j: PrimExpr) -> Stmt:
+            inside = _inside((k + i, p.depth, deep), (self.column + j, p.columns, t.columns))
+            return _fetched(self.next_b, n, p.right(self.batch, k + i, self.column + j), inside)
 
+        return self._both(left, right)
+
+    def _put(self, half: PrimExpr) -> Stmt:
+        """Store the registers to one of the two buffers."""
+
+        def left(n: PrimExpr, i: PrimExpr, j: PrimExpr) -> Stmt:
+            at = (half, i, j) if self.p.mode else (half, j, i)
+            return store(self.a, at, load(self.next_a, n))
+
+        def right(n: PrimExpr, i: PrimExpr, j: PrimExpr) -> Stmt:
+            return store(self.b, (half, i, j), load(self.next_b, n))
+
+        return self._both(left, right)
+
+    def _both(self, left: _Item, right: _Item) -> Stmt:
+        p, t = self.p, self.t
         return seq(
             self._shared_out(t.rows, t.depth, left, by_row=not p.left_by_depth),
             self._shared_out(t.depth, t.columns, right, by_row=p.right_by_depth),
         )
 
-    def _shared_out(
-        self, rows: int, columns: int, item: Callable[[PrimExpr, PrimExpr], Stmt], *, by_row: bool
-    ) -> Stmt:
-        """Run ``item(i, j)`` for all, neighbouring threads along the rows or the columns."""
+    def _shared_out(self, rows: int, columns: int, item: _Item, *, by_row: bool) -> Stmt:
+        """Run ``item(n, i, j)`` for all, neighbouring threads along the rows or the columns."""
         i, j = TirVar("i"), TirVar("j")
 
         def piece(n: PrimExpr) -> Stmt:
             at = n * self.t.threads + self.thread
             values = [at % rows, at // rows] if by_row else [at // columns, at % columns]
-            return lets([i, j], values, item(i, j))
+            return lets([i, j], values, item(n, i, j))
 
         return unrolled(rows * columns // self.t.threads, piece, "piece")
 
@@ -183,7 +280,11 @@ class _GemmLoops:
         p, t = self.p, self.t
         i, j = TirVar("m"), TirVar("n")
         inside = _inside((i, p.rows, t.rows), (j, p.columns, t.columns))
-        body = guarded(inside, p.epilogue(self.batch, i, j, value))
+        if self.parts is None:
+            done = p.epilogue(self.batch, i, j, value)
+        else:
+            done = store(self.parts, (self.part, self.batch, i, j), value)
+        body = guarded(inside, done)
         return lets([i, j], [self.row + row, self.column + column], body)
 
 
@@ -193,13 +294,11 @@ def _inside(*parts: tuple[PrimExpr, int, int]) -> PrimExpr | None:
     return all_of(conditions) if conditions else None
 
 
-def _copied(
-    tile: Buffer, at: tuple[PrimExpr, PrimExpr], value: PrimExpr, inside: PrimExpr | None
-) -> Stmt:
-    copy = store(tile, at, cast(value, tile.dtype))
+def _fetched(to: Buffer, n: PrimExpr, value: PrimExpr, inside: PrimExpr | None) -> Stmt:
+    fetch = store(to, (n,), cast(value, to.dtype))
     if inside is None:
-        return copy
-    return IfStmt(inside, copy, store(tile, at, const(0, tile.dtype)))
+        return fetch
+    return IfStmt(inside, fetch, store(to, (n,), const(0, to.dtype)))
 
 
 class _InRegisters:
@@ -229,17 +328,17 @@ class _InRegisters:
         zero = const(0, self.sums.dtype)
         return self._each(lambda i, j: store(self.sums, (i, j), zero))
 
-    def multiply(self) -> Stmt:
-        """Add the product of the tiles in shared memory."""
+    def multiply(self, half: PrimExpr) -> Stmt:
+        """Add the product of the tiles in one buffer of shared memory."""
         loops, total = self.loops, self.sums.dtype
 
         def step(k: PrimExpr) -> Stmt:
             def row(i: PrimExpr) -> Stmt:
-                value = load(loops.a, self._row(i), k)
+                value = load(loops.a, half, k, self._row(i))
                 return store(self.left, (i,), cast(value, total))
 
             def column(j: PrimExpr) -> Stmt:
-                value = load(loops.b, k, self._column(j))
+                value = load(loops.b, half, k, self._column(j))
                 return store(self.right, (j,), cast(value, total))
 
             def add(i: PrimExpr, j: PrimExpr) -> Stmt:
@@ -251,10 +350,15 @@ class _InRegisters:
         return unrolled(loops.t.depth, step, "k")
 
     def _row(self, i: PrimExpr) -> PrimExpr:
-        return self.loops.thread // self.side + i * self.side
+        return self._place(self.loops.thread // self.side, i, self.m)
 
     def _column(self, j: PrimExpr) -> PrimExpr:
-        return self.loops.thread % self.side + j * self.side
+        return self._place(self.loops.thread % self.side, j, self.n)
+
+    def _place(self, own: PrimExpr, at: PrimExpr, count: int) -> PrimExpr:
+        """Where the rows or columns of a thread lie: in groups of neighbours, far apart."""
+        size = min(GROUP, count)
+        return own * size + at % size + at // size * (self.side * size)
 
     def epilogue(self) -> Stmt:
         """Store the results."""
@@ -297,8 +401,8 @@ class _OnTensorCores:
             lambda i, j: unrolled(4, lambda e: store(self.sums, (i, j, e), zero), "e")
         )
 
-    def multiply(self) -> Stmt:
-        """Add the product of the tiles in shared memory."""
+    def multiply(self, half: PrimExpr) -> Stmt:
+        """Add the product of the tiles in one buffer of shared memory."""
         loops, name = self.loops, MMA[self.loops.p.mode]
         wide = loops.p.mode == "tf32"
 
@@ -317,7 +421,7 @@ class _OnTensorCores:
                     lower, element = (n % 2, n // 2) if wide else (n // 2, n % 2)
                     at = self.row + i * MMA_ROWS + self.group + lower * 8
                     parts.append(
-                        store(self.left, (i, n), load(loops.a, at, depth + along(element)))
+                        store(self.left, (i, n), load(loops.a, half, at, depth + along(element)))
                     )
                 return seq(*parts)
 
@@ -325,7 +429,7 @@ class _OnTensorCores:
                 at = self.column + j * MMA_COLUMNS + self.group
                 return seq(
                     *(
-                        store(self.right, (j, n), load(loops.b, depth + along(n), at))
+                        store(self.right, (j, n), load(loops.b, half, depth + along(n), at))
                         for n in range(2)
                     )
                 )

@@ -147,8 +147,9 @@ def _kernel(
     tile = choose_tile(product, options.max_threads_per_block)
     if tile is None:
         return None
-    body = product_loops(product, tile)
-    return PrimFunc(group.name, fused.buffers, fused.outputs, body)
+    body, scratch = product_loops(product, tile)
+    buffers = (*fused.buffers, *scratch)
+    return PrimFunc(group.name, buffers, fused.outputs, body, len(scratch))
 
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType({"matmul": matmul, "nn.conv": conv})
