@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time models on the GPU of this machine beside PyTorch: ``python -m tests.bench.gpu [--profile] [MODEL ...]``.
+"""Time models on the GPU here beside PyTorch: ``python -m tests.bench.gpu [--profile] [MODEL]``.
 
 Needs an NVIDIA GPU, a PyTorch that uses it, and for the models torchvision and transformers. Every
 model has random weights and one set of random inputs. Both get inputs in the memory of the host and
