@@ -101,26 +101,30 @@ def profiled(run):
 def measure(name, options="", profile=False):
     model, x = MODELS[name]()
     model = model.eval()
+    half = options == " half"
+    dtype = torch.float16 if half else torch.float32
+    if half:
+        model, x = model.half(), x.half() if x.is_floating_point() else x
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         # With gradients: without them attention is exported as one operator that ONNX has not.
         with torch.enable_grad():
             torch.onnx.export(model, (x,), str(path), dynamo=False, opset_version=17)
         begin = time.perf_counter()
-        artifact = intarsia.build(path, target=f"cuda -arch=native{options}").save(
-            Path(folder) / "m.intarsia"
-        )
+        artifact = intarsia.build(
+            path, target="cuda -arch=native" + ("" if half else options)
+        ).save(Path(folder) / "m.intarsia")
         built = time.perf_counter() - begin
         ours = intarsia.load(artifact)
         want = model.double()(x.double() if x.is_floating_point() else x).float().numpy()
-        model = model.float().cuda()
+        model = model.to(dtype).cuda()
         (key,) = (spec.name for spec in ours.passport.plan.inputs)
         feeds = {key: x.numpy()}
-        (got,) = ours.run(feeds).values()
+        got = np.asarray(next(iter(ours.run(feeds).values())), np.float32)
         error = np.abs(got - want).max() / np.abs(want).max()
         own = x.cuda()
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = "tf32" in options
-        peer = model(own).cpu().numpy()
+        peer = model(own).cpu().float().numpy()
         peer_error = np.abs(peer - want).max() / np.abs(want).max()
 
         def eager():
@@ -164,7 +168,7 @@ def main(names):
     print(torch.cuda.get_device_name(), torch.__version__)
     profile = "--profile" in names
     for name in [name for name in names if name != "--profile"] or MODELS:
-        for options in ("", " -fpmath-mode=tf32"):
+        for options in ("", " -fpmath-mode=tf32", " half"):
             try:
                 measure(name, options, profile)
             except Exception as error:  # the next model counts too

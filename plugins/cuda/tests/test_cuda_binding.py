@@ -83,7 +83,7 @@ def test_a_model_runs_through_the_real_binding(stub, tmp_path):
     np.save(tmp_path / "images.npy", images)
     with zipfile.ZipFile(artifact) as archive:
         text = archive.read("units/main/kernels.cu").decode()
-    heads = re.findall(r"__launch_bounds__\(\d+\) (\w+)\(([^)]*)\)", text)
+    heads = re.findall(r"__launch_bounds__\(\d+, 1\) (\w+)\(([^)]*)\)", text)
     counts = "".join(
         f'extern "C" const int count_{name} = {parameters.count("*__restrict__")};\n'
         for name, parameters in heads

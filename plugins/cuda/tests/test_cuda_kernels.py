@@ -53,6 +53,8 @@ CASES = {
     "uneven parts of K": product((70, 1200), (1200, 90)),
     "halves in parts": product((70, 600), (600, 80), dtype=np.float16),
     "transposed": product((3, 40, 70), (65, 40), transpose_a=True, transpose_b=True),
+    "rows of a batch": product((5, 3, 1, 40), (40, 70)),
+    "one matrix for a batch": product((4, 9, 20), (1, 50, 20), transpose_b=True),
     "broadcast batch": product((4, 1, 33, 20), (3, 20, 40)),
     "doubles": product((40, 50), (50, 60), dtype=np.float64),
     "integers": product((40, 50), (50, 60), dtype=np.int32),

@@ -93,7 +93,8 @@ def print_source(
     small = Functions(words, dict(_HALVES))
     kernels: list[str] = []
     for launch in every:
-        head = f"{words.kernel} __launch_bounds__({launch.threads})"
+        # One block of a multiprocessor is enough: registers are not spilled to fit more of them.
+        head = f"{words.kernel} __launch_bounds__({launch.threads}, 1)"
         own = Functions(replace(words, kernel=head), small.texts)
         kernels.append(print_kernel(launch.function, own))
     told = " ".join(f"-{flag}={value}" for flag, value in _told(options))

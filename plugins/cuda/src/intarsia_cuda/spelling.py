@@ -32,7 +32,8 @@ PRODUCT = "ix_product"
 MMA: Mapping[str, str] = MappingProxyType(
     {mode: f"ix_mma_{mode}" for mode in ("f16", "bf16", "tf32")}
 )
-"""``ix_mma_*(c, a, b)``: adds a product of 16 x 8 by 8 x 8 that a warp holds in registers."""
+"""``ix_mma_*(c, a, b)``: adds a product that a warp holds in registers to 16 x 8 sums; the depth is
+16 for 16-bit floats and 8 for tf32."""
 
 _OWN = {name: CodegenSignature(2) for name in (SHUFFLE, COPY_16, PRODUCT)} | {
     name: CodegenSignature(3) for name in MMA.values()

@@ -58,15 +58,25 @@ static __device__ __forceinline__ uint16_t ix_narrow_f16(float value)
     return bits;
 }
 
-/* c[16][8] += a[16][8] * b[8][8], spread over the registers of a warp as PTX's mma.m16n8k8 says. */
+/* c[16][8] += a[16][16] * b[16][8], spread over the registers of a warp as PTX's mma.m16n8k16 says;
+   where there is none, two of half the depth, whose registers are its first and second half. */
 static __device__ __forceinline__ void ix_mma_f16(float *c, const uint16_t *a, const uint16_t *b)
 {
     const uint32_t *x = reinterpret_cast<const uint32_t *>(a);
     const uint32_t *y = reinterpret_cast<const uint32_t *>(b);
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
         "{%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(x[0]), "r"(x[1]), "r"(y[0]));
+        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
+#else
+    for (int n = 0; n < 2; ++n) {
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+            "{%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(x[2 * n]), "r"(x[2 * n + 1]), "r"(y[n]));
+    }
+#endif
 }
 
 #if __CUDA_ARCH__ >= 800
@@ -74,10 +84,10 @@ static __device__ __forceinline__ void ix_mma_bf16(float *c, const uint16_t *a, 
 {
     const uint32_t *x = reinterpret_cast<const uint32_t *>(a);
     const uint32_t *y = reinterpret_cast<const uint32_t *>(b);
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
-        "{%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(x[0]), "r"(x[1]), "r"(y[0]));
+        : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
 }
 
 static __device__ __forceinline__ uint32_t ix_tf32(float value)

@@ -22,7 +22,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __syncthreads() ix_wait(IX_BARRIER)
 #define blockIdx ix_block
 #define threadIdx (ix_now->at)
@@ -334,19 +334,31 @@ template <bool WIDE> static inline void ix_mma(float *c, const float *a, const f
     ix_wait(IX_WARP);
 }
 
+/* 16 x 8 += 16 x 16 by 16 x 8: twice the half of the depth. */
+static inline void ix_mma_halves(float *c, const float *a, const float *b)
+{
+    ix_mma<false>(c, a, b);
+    ix_mma<false>(c, a + 4, b + 2);
+}
+
 static inline void ix_mma_f16(float *c, const uint16_t *a, const uint16_t *b)
 {
-    const float x[4] = {ix_widen_f16(a[0]), ix_widen_f16(a[1]), ix_widen_f16(a[2]), ix_widen_f16(a[3])};
-    const float y[2] = {ix_widen_f16(b[0]), ix_widen_f16(b[1])};
-    ix_mma<false>(c, x, y);
+    float x[8], y[4];
+    for (unsigned n = 0; n < 8; ++n) {
+        x[n] = ix_widen_f16(a[n]);
+        y[n % 4] = ix_widen_f16(b[n % 4]);
+    }
+    ix_mma_halves(c, x, y);
 }
 
 static inline void ix_mma_bf16(float *c, const uint16_t *a, const uint16_t *b)
 {
-    const float x[4] = {ix_from_bf16(a[0]), ix_from_bf16(a[1]), ix_from_bf16(a[2]),
-                        ix_from_bf16(a[3])};
-    const float y[2] = {ix_from_bf16(b[0]), ix_from_bf16(b[1])};
-    ix_mma<false>(c, x, y);
+    float x[8], y[4];
+    for (unsigned n = 0; n < 8; ++n) {
+        x[n] = ix_from_bf16(a[n]);
+        y[n % 4] = ix_from_bf16(b[n % 4]);
+    }
+    ix_mma_halves(c, x, y);
 }
 
 static inline void ix_mma_tf32(float *c, const float *a, const float *b)

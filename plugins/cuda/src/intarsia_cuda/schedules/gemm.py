@@ -11,13 +11,15 @@ runs, and one barrier serves a step. Two ways to do the arithmetic:
   work for :data:`BUSY` such blocks. 32 x 32 x 32 where M or N is at most 32, or accumulators are
   64 bits. The rows of a thread, and its columns, lie four by four, for loads of 16 bytes from
   shared memory, for which A is transposed.
-- On tensor cores (``mma.m16n8k8``, whose registers PTX assigns to threads): 4 warps, two by two,
-  each 32 x 32 of C.
+- On tensor cores (``mma.m16n8k16``, for tf32 ``m16n8k8``, whose registers PTX assigns to threads):
+  4 warps, two by two, each 32 x 32 of C, 32 of K. A thread reads its share of A and B as words of
+  32 bits, for which B of 16-bit floats is transposed; the padding puts the words of a warp into 32
+  different banks.
 
-Shared memory: 2 x (16 x 68 + 16 x 68) x 4 bytes = 17 KiB (33 KiB for 128 x 128); 16 bytes of each
-row are padding, which puts neighbouring rows into different banks. The scheme is that of Volkov and
-Demmel, "Benchmarking GPUs to tune dense linear algebra" (SC 2008), and of CUTLASS' thread-block
-tiles.
+Shared memory: 2 x (16 x 68 + 16 x 68) x 4 bytes = 17 KiB (33 KiB for 128 x 128, 36 KiB for tf32);
+16 bytes of each row are padding, which puts neighbouring rows into different banks. The scheme is
+that of Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra" (SC 2008), and of
+CUTLASS' thread-block tiles.
 
 Where C has few tiles and K is long, K is cut into parts (split-K): every part is a block that
 stores its sums to scratch memory, and a second launch adds them up, in order, and applies the
@@ -67,7 +69,7 @@ LEAST_STEPS = 8
 THREADS = 256
 GROUP = 4  # neighbouring rows or columns of a thread
 WARPS = 4  # of a block on tensor cores, two by two
-MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 8
+MMA_ROWS, MMA_COLUMNS = 16, 8
 
 
 class BatchedGemm(Struct, frozen=True):
@@ -129,7 +131,7 @@ class Tile(Struct, frozen=True):
 def choose_tile(product: BatchedGemm, most_threads: int) -> Tile | None:
     """Return the sizes; ``None`` if a block may not have enough threads."""
     if product.mode:
-        tile = Tile(64, 64, 16, WARPS * WARP)
+        tile = Tile(64, 64, 32, WARPS * WARP)
     elif min(product.rows, product.columns) <= 32 or product.total.bytes > 4:
         tile = Tile(32, 32, 32, THREADS)
     else:
@@ -192,12 +194,11 @@ class _GemmLoops:
         self.steps = chunks(chunks(product.depth, tile.depth), tile.parts)
         # Where a part of K ends behind the last one, its last steps add nothing.
         self.whole_depth = product.depth == self.steps * tile.depth * tile.parts
-        pad = 16 // product.dtype.bytes  # rows of a tile start in different memory banks
-        buffers = 2 if self.steps > 1 else 1
-        flat = (tile.rows, tile.depth + pad) if product.mode else (tile.depth, tile.rows + pad)
-        self.a = Buffer("tile_a", (buffers, *flat), product.dtype, MemoryScope.SHARED)
-        shape = (buffers, tile.depth, tile.columns + pad)
-        self.b = Buffer("tile_b", shape, product.dtype, MemoryScope.SHARED)
+        # Which tiles lie in memory with neighbours along K side by side.
+        self.a_by_depth = bool(product.mode)
+        self.b_by_depth = product.mode in ("f16", "bf16")
+        self.a = self._tile("tile_a", tile.rows, by_depth=self.a_by_depth)
+        self.b = self._tile("tile_b", tile.columns, by_depth=self.b_by_depth)
         self.next_a, self.next_b = (
             Buffer(name, (size // tile.threads,), product.dtype, MemoryScope.REGISTER)
             for name, size in (
@@ -205,6 +206,15 @@ class _GemmLoops:
                 ("next_b", tile.depth * tile.columns),
             )
         )
+
+    def _tile(self, name: str, size: int, *, by_depth: bool) -> Buffer:
+        pad = 16 // self.p.dtype.bytes  # rows of a tile start in different memory banks
+        if self.p.mode == "tf32" and not by_depth:
+            pad *= 2  # four rows of eight words are read at once
+        depth = self.t.depth
+        flat = (size, depth + pad) if by_depth else (depth, size + pad)
+        halves = 2 if self.steps > 1 else 1
+        return Buffer(name, (halves, *flat), self.p.dtype, MemoryScope.SHARED)
 
     def kernel(self) -> Stmt:
         """Return the loops over blocks, threads and steps."""
@@ -249,11 +259,12 @@ class _GemmLoops:
         """Store the registers to one of the two buffers."""
 
         def left(n: PrimExpr, i: PrimExpr, j: PrimExpr) -> Stmt:
-            at = (half, i, j) if self.p.mode else (half, j, i)
+            at = (half, i, j) if self.a_by_depth else (half, j, i)
             return store(self.a, at, load(self.next_a, n))
 
         def right(n: PrimExpr, i: PrimExpr, j: PrimExpr) -> Stmt:
-            return store(self.b, (half, i, j), load(self.next_b, n))
+            at = (half, j, i) if self.b_by_depth else (half, i, j)
+            return store(self.b, at, load(self.next_b, n))
 
         return self._both(left, right)
 
@@ -376,8 +387,10 @@ class _OnTensorCores:
         self.m, self.n = tile.rows // 2 // MMA_ROWS, tile.columns // 2 // MMA_COLUMNS
         kind = loops.p.dtype
         self.sums = Buffer("sums", (self.m, self.n, 4), DType.FLOAT32, MemoryScope.REGISTER)
-        self.left = Buffer("left", (self.m, 4), kind, MemoryScope.REGISTER)
-        self.right = Buffer("right", (self.n, 2), kind, MemoryScope.REGISTER)
+        self.wide = loops.p.mode == "tf32"
+        self.deep = 8 if self.wide else 16
+        self.left = Buffer("left", (self.m, self.deep // 2), kind, MemoryScope.REGISTER)
+        self.right = Buffer("right", (self.n, self.deep // 4), kind, MemoryScope.REGISTER)
         lane = loops.thread % WARP
         self.group, self.member = lane // 4, lane % 4
         warp = loops.thread // WARP
@@ -401,38 +414,40 @@ class _OnTensorCores:
             lambda i, j: unrolled(4, lambda e: store(self.sums, (i, j, e), zero), "e")
         )
 
+    def _place(self, register: int, *, rows: int) -> tuple[int, PrimExpr]:
+        """Return which of two rows a register of a thread holds, and which of the depth's steps.
+
+        As PTX says: words along the rows first, then along K; a word holds one tf32, or two halves.
+        """
+        word = register if self.wide else register // 2
+        lower, far = word % rows, word // rows
+        if self.wide:
+            return lower, self.member + far * 4
+        return lower, self.member * 2 + register % 2 + far * 8
+
     def multiply(self, half: PrimExpr) -> Stmt:
         """Add the product of the tiles in one buffer of shared memory."""
         loops, name = self.loops, MMA[self.loops.p.mode]
-        wide = loops.p.mode == "tf32"
-
-        def along(element: int) -> PrimExpr:
-            """Which of the 8 steps a register of a thread holds."""
-            if wide:
-                return self.member + element * 4
-            return self.member * 2 + element
 
         def step(k: PrimExpr) -> Stmt:
-            depth = k * MMA_DEPTH
+            depth = k * self.deep
 
             def row(i: PrimExpr) -> Stmt:
                 parts: list[Stmt] = []
-                for n in range(4):
-                    lower, element = (n % 2, n // 2) if wide else (n // 2, n % 2)
+                for n in range(self.left.shape[1]):
+                    lower, along = self._place(n, rows=2)
                     at = self.row + i * MMA_ROWS + self.group + lower * 8
-                    parts.append(
-                        store(self.left, (i, n), load(loops.a, half, at, depth + along(element)))
-                    )
+                    parts.append(store(self.left, (i, n), load(loops.a, half, at, depth + along)))
                 return seq(*parts)
 
             def column(j: PrimExpr) -> Stmt:
                 at = self.column + j * MMA_COLUMNS + self.group
-                return seq(
-                    *(
-                        store(self.right, (j, n), load(loops.b, half, depth + along(n), at))
-                        for n in range(2)
-                    )
-                )
+                parts: list[Stmt] = []
+                for n in range(self.right.shape[1]):
+                    _, along = self._place(n, rows=1)
+                    place = (at, depth + along) if loops.b_by_depth else (depth + along, at)
+                    parts.append(store(self.right, (j, n), load(loops.b, half, *place)))
+                return seq(*parts)
 
             def add(i: PrimExpr, j: PrimExpr) -> Stmt:
                 operands = (load(self.sums, i, j, 0), load(self.left, i, 0), load(self.right, j, 0))
@@ -440,7 +455,7 @@ class _OnTensorCores:
 
             return seq(unrolled(self.m, row, "u"), unrolled(self.n, column, "v"), self._each(add))
 
-        return unrolled(loops.t.depth // MMA_DEPTH, step, "k")
+        return unrolled(loops.t.depth // self.deep, step, "k")
 
     def epilogue(self) -> Stmt:
         """Store the results, each thread its own."""

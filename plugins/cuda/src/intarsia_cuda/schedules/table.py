@@ -39,19 +39,29 @@ def matmul(group: FusedGroup, target: LoopTarget[CudaOptions]) -> PrimFunc | Non
         return None
     *batch, rows, columns = fused.output.shape
     depth = a.shape[-2 if attrs.transpose_a else -1]
+    own = [rows]
+    if prod(b.shape[:-2]) == 1 and a.shape[:-2] == tuple(batch) and not attrs.transpose_a:
+        # All multiply the same matrix: one product, whose rows are those of all.
+        own, batch = [*batch, rows], []
 
     def left(number: PrimExpr, i: PrimExpr, k: PrimExpr) -> PrimExpr:
+        if len(own) > 1:
+            return load(a, *unflatten(i, own), k)
         return _element(a, batch, number, (k, i) if attrs.transpose_a else (i, k))
 
     def right(number: PrimExpr, k: PrimExpr, j: PrimExpr) -> PrimExpr:
-        return _element(b, batch, number, (j, k) if attrs.transpose_b else (k, j))
+        place = (j, k) if attrs.transpose_b else (k, j)
+        if len(own) > 1:
+            return load(b, *[index(0)] * len(b.shape[:-2]), *place)
+        return _element(b, batch, number, place)
 
     def store_result(number: PrimExpr, i: PrimExpr, j: PrimExpr, value: PrimExpr) -> Stmt:
-        return _epilogue_store(fused, a.dtype, value, (*unflatten(number, batch), i, j))
+        place = (*unflatten(number, batch), *unflatten(i, own), j)
+        return _epilogue_store(fused, a.dtype, value, place)
 
     dtype, total, mode = _arithmetic(a.dtype, target.options)
     product = BatchedGemm(
-        prod(batch), rows, columns, depth, left, right,
+        prod(batch), prod(own), columns, depth, left, right,
         not attrs.transpose_a, attrs.transpose_b, store_result, dtype, total, mode,
     )  # fmt: skip
     return _kernel(group, fused, product, target.options)
