@@ -2,12 +2,10 @@
 """GEMM on a GPU: a block of threads computes a tile of C from tiles of A and B in shared memory.
 
 Loops: a block for each tile of C; for each step of K, all threads copy a tile of A and one of B to
-shared memory, synchronize, and multiply. Two ways to do the arithmetic:
-
-- In registers: 256 threads, a 64 x 64 tile of C, 16 of K: each thread has 4 x 4 accumulators + 4 A
-  + 4 B = 24 registers. 32 x 32 x 32 where M or N is at most 32, or accumulators are 64 bits.
-- On tensor cores (``mma.m16n8k8``, whose registers PTX assigns to threads): 4 warps, two by two,
-  each 32 x 32 of C.
+shared memory, synchronize, and multiply. In registers (:class:`InRegisters`), 256 threads have a
+64 x 64 tile of C, 16 of K: each thread has 4 x 4 accumulators + 4 A + 4 B = 24 registers. 32 x 32 x
+32 where M or N is at most 32, or accumulators are 64 bits. A backend whose device has a matrix unit
+gives :class:`TileArithmetic` of its own.
 
 Shared memory: (64 x 20 + 16 x 68) x 4 bytes = 9.25 KiB; 16 bytes of each row are padding, which
 puts neighbouring rows into different banks. The scheme is that of Volkov and Demmel, "Benchmarking
@@ -17,7 +15,8 @@ GPUs to tune dense linear algebra" (SC 2008), and of CUTLASS' thread-block tiles
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from math import isqrt
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -33,20 +32,16 @@ from intarsia_ir.tir.build import (
     unflatten,
     unrolled,
 )
-from intarsia_ir.tir.expr import PrimExpr, TirVar, all_of, cast, const, index
-from intarsia_ir.tir.stmt import Barrier, IfStmt, Invoke, Stmt, Thread
+from intarsia_ir.tir.expr import PrimExpr, TirVar, all_of, cast, const
+from intarsia_ir.tir.stmt import Barrier, IfStmt, Stmt, Thread
 from intarsia_runtime.dtype import DType
 
-from ..spelling import KIND, MMA
-from ..target import WARP
-from .build import bound, chunks
+from .grid import bound, chunks
 
 Element: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]"
 """``element(batch, i, j)`` of a matrix, for indices inside it."""
 
 THREADS = 256
-WARPS = 4  # of a block on tensor cores, two by two
-MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 8
 
 
 class BatchedGemm(Struct, frozen=True):
@@ -64,7 +59,7 @@ class BatchedGemm(Struct, frozen=True):
         epilogue: ``epilogue(batch, row, column, value)`` stores an element of type ``total``.
         dtype: Type of the elements as they lie in shared memory.
         total: Type in which they are summed.
-        mode: Key of :data:`~intarsia_cuda.spelling.MMA` for tensor cores; empty for none.
+        mode: How a matrix unit of the backend multiplies; empty for registers of threads.
     """
 
     batch: int
@@ -97,23 +92,62 @@ class Tile(Struct, frozen=True):
     threads: int
 
 
-def choose_tile(product: BatchedGemm, most_threads: int) -> Tile | None:
-    """Return the sizes; ``None`` if a block may not have enough threads."""
-    if product.mode:
-        return Tile(64, 64, 16, WARPS * WARP) if most_threads >= WARPS * WARP else None
+class TileArithmetic(Protocol):
+    """Multiplies the tiles in shared memory; each thread has a part of the sums."""
+
+    def buffers(self) -> list[Buffer]:
+        """Registers of a thread."""
+        ...
+
+    def clear(self) -> Stmt:
+        """Start from 0."""
+        ...
+
+    def multiply(self) -> Stmt:
+        """Add the product of the tiles in shared memory."""
+        ...
+
+    def epilogue(self) -> Stmt:
+        """Store the results."""
+        ...
+
+
+def register_tile(product: BatchedGemm, most_threads: int) -> Tile | None:
+    """Return the sizes for :class:`InRegisters`; ``None`` if a block may have too few threads."""
     if most_threads < THREADS:
         return None
     small = min(product.rows, product.columns) <= 32 or product.total.bytes > 4
     return Tile(32, 32, 32, THREADS) if small else Tile(64, 64, 16, THREADS)
 
 
-def product_loops(product: BatchedGemm, tile: Tile) -> Stmt:
-    """Return the kernel."""
-    return _GemmLoops(product, tile).kernel()
+def product_loops(
+    product: BatchedGemm,
+    tile: Tile,
+    arithmetic: Callable[[GemmLoops], TileArithmetic] | None = None,
+) -> Stmt:
+    """Return the kernel.
+
+    Args:
+        product: What to compute.
+        tile: Sizes of the tiles of a block.
+        arithmetic: Multiplies the tiles; :class:`InRegisters` if ``None``.
+    """
+    loops = GemmLoops(product, tile)
+    return loops.kernel(InRegisters(loops) if arithmetic is None else arithmetic(loops))
 
 
-class _GemmLoops:
-    """Variables and buffers of one kernel."""
+class GemmLoops:
+    """Variables and buffers of one kernel.
+
+    Args:
+        product: What it computes.
+        tile: Sizes of the tiles of a block.
+
+    Attributes:
+        thread: Number of the thread in its block.
+        a: Tile of A in shared memory, ``[rows, depth + padding]``.
+        b: Tile of B in shared memory, ``[depth, columns + padding]``.
+    """
 
     def __init__(self, product: BatchedGemm, tile: Tile) -> None:
         self.p, self.t = product, tile
@@ -125,11 +159,10 @@ class _GemmLoops:
             "tile_b", (tile.depth, tile.columns + pad), product.dtype, MemoryScope.SHARED
         )
 
-    def kernel(self) -> Stmt:
+    def kernel(self, work: TileArithmetic) -> Stmt:
         """Return the loops over blocks, threads and steps."""
         p, t = self.p, self.t
         down, across = chunks(p.rows, t.rows), chunks(p.columns, t.columns)
-        work = _OnTensorCores(self) if p.mode else _InRegisters(self)
         steps = chunks(p.depth, t.depth)
 
         def step(k: PrimExpr) -> Stmt:
@@ -202,13 +235,17 @@ def _copied(
     return IfStmt(inside, copy, store(tile, at, const(0, tile.dtype)))
 
 
-class _InRegisters:
-    """Every thread multiplies a small tile of its own."""
+class InRegisters:
+    """Every thread multiplies a small tile of its own.
 
-    def __init__(self, loops: _GemmLoops) -> None:
+    Args:
+        loops: The kernel around it; the number of its threads is a square.
+    """
+
+    def __init__(self, loops: GemmLoops) -> None:
         self.loops = loops
         tile, total = loops.t, loops.p.total
-        self.side = 16  # threads of a block in each direction
+        self.side = isqrt(tile.threads)  # threads of a block in each direction
         self.m, self.n = tile.rows // self.side, tile.columns // self.side
         self.sums = Buffer("sums", (self.m, self.n), total, MemoryScope.REGISTER)
         self.left = Buffer("left", (self.m,), total, MemoryScope.REGISTER)
@@ -261,93 +298,3 @@ class _InRegisters:
         return self._each(
             lambda i, j: self.loops.stored(self._row(i), self._column(j), load(self.sums, i, j))
         )
-
-
-class _OnTensorCores:
-    """Four warps, each on a quarter of the tile, in pieces of 16 x 8."""
-
-    def __init__(self, loops: _GemmLoops) -> None:
-        self.loops = loops
-        tile = loops.t
-        self.m, self.n = tile.rows // 2 // MMA_ROWS, tile.columns // 2 // MMA_COLUMNS
-        kind = loops.p.dtype
-        self.sums = Buffer("sums", (self.m, self.n, 4), DType.FLOAT32, MemoryScope.REGISTER)
-        self.left = Buffer("left", (self.m, 4), kind, MemoryScope.REGISTER)
-        self.right = Buffer("right", (self.n, 2), kind, MemoryScope.REGISTER)
-        lane = loops.thread % WARP
-        self.group, self.member = lane // 4, lane % 4
-        warp = loops.thread // WARP
-        self.row = warp // 2 * (tile.rows // 2)
-        self.column = warp % 2 * (tile.columns // 2)
-
-    def buffers(self) -> list[Buffer]:
-        """Registers of a thread: its share of the pieces of a warp."""
-        return [self.sums, self.left, self.right]
-
-    def _each(self, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
-        def row(i: PrimExpr) -> Stmt:
-            return unrolled(self.n, lambda j: body(i, j), "v")
-
-        return unrolled(self.m, row, "u")
-
-    def clear(self) -> Stmt:
-        """Start from 0."""
-        zero = const(0, DType.FLOAT32)
-        return self._each(
-            lambda i, j: unrolled(4, lambda e: store(self.sums, (i, j, e), zero), "e")
-        )
-
-    def multiply(self) -> Stmt:
-        """Add the product of the tiles in shared memory."""
-        loops, name = self.loops, MMA[self.loops.p.mode]
-        wide = loops.p.mode == "tf32"
-
-        def along(element: int) -> PrimExpr:
-            """Which of the 8 steps a register of a thread holds."""
-            if wide:
-                return self.member + element * 4
-            return self.member * 2 + element
-
-        def step(k: PrimExpr) -> Stmt:
-            depth = k * MMA_DEPTH
-
-            def row(i: PrimExpr) -> Stmt:
-                parts: list[Stmt] = []
-                for n in range(4):
-                    lower, element = (n % 2, n // 2) if wide else (n // 2, n % 2)
-                    at = self.row + i * MMA_ROWS + self.group + lower * 8
-                    parts.append(
-                        store(self.left, (i, n), load(loops.a, at, depth + along(element)))
-                    )
-                return seq(*parts)
-
-            def column(j: PrimExpr) -> Stmt:
-                at = self.column + j * MMA_COLUMNS + self.group
-                return seq(
-                    *(
-                        store(self.right, (j, n), load(loops.b, depth + along(n), at))
-                        for n in range(2)
-                    )
-                )
-
-            def add(i: PrimExpr, j: PrimExpr) -> Stmt:
-                operands = (load(self.sums, i, j, 0), load(self.left, i, 0), load(self.right, j, 0))
-                return Invoke(KIND, name, operands)
-
-            return seq(unrolled(self.m, row, "u"), unrolled(self.n, column, "v"), self._each(add))
-
-        return unrolled(loops.t.depth // MMA_DEPTH, step, "k")
-
-    def epilogue(self) -> Stmt:
-        """Store the results, each thread its own."""
-
-        def piece(i: PrimExpr, j: PrimExpr) -> Stmt:
-            parts: list[Stmt] = []
-            for n in range(4):
-                row = self.row + i * MMA_ROWS + self.group + n // 2 * 8
-                column = self.column + j * MMA_COLUMNS + self.member * 2 + n % 2
-                value = load(self.sums, i, j, index(n))
-                parts.append(self.loops.stored(row, column, value))
-            return seq(*parts)
-
-        return self._each(piece)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of tiles in shared memory on tensor cores: ``mma.m16n8k8``.
+
+A block has 4 warps, two by two, each with 32 x 32 of the 64 x 64 tile of C. PTX assigns the
+registers of an instruction to the threads of a warp ("Matrix fragments for mma.m16n8k8").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
+from intarsia_ir.tir.build import load, seq, store, unrolled
+from intarsia_ir.tir.expr import PrimExpr, const, index
+from intarsia_ir.tir.stmt import Invoke, Stmt
+from intarsia_loops.gpu.gemm import GemmLoops, Tile
+from intarsia_runtime.dtype import DType
+
+from ..spelling import KIND, MMA
+from ..target import WARP
+
+WARPS = 4  # of a block, two by two
+MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 8
+
+
+def tensor_core_tile(most_threads: int) -> Tile | None:
+    """Return the sizes; ``None`` if a block may not have enough threads."""
+    return Tile(64, 64, 16, WARPS * WARP) if most_threads >= WARPS * WARP else None
+
+
+class OnTensorCores:
+    """Four warps, each on a quarter of the tile, in pieces of 16 x 8.
+
+    Args:
+        loops: The kernel around it.
+    """
+
+    def __init__(self, loops: GemmLoops) -> None:
+        self.loops = loops
+        tile = loops.t
+        self.m, self.n = tile.rows // 2 // MMA_ROWS, tile.columns // 2 // MMA_COLUMNS
+        kind = loops.p.dtype
+        self.sums = Buffer("sums", (self.m, self.n, 4), DType.FLOAT32, MemoryScope.REGISTER)
+        self.left = Buffer("left", (self.m, 4), kind, MemoryScope.REGISTER)
+        self.right = Buffer("right", (self.n, 2), kind, MemoryScope.REGISTER)
+        lane = loops.thread % WARP
+        self.group, self.member = lane // 4, lane % 4
+        warp = loops.thread // WARP
+        self.row = warp // 2 * (tile.rows // 2)
+        self.column = warp % 2 * (tile.columns // 2)
+
+    def buffers(self) -> list[Buffer]:
+        """Registers of a thread: its share of the pieces of a warp."""
+        return [self.sums, self.left, self.right]
+
+    def _each(self, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+        def row(i: PrimExpr) -> Stmt:
+            return unrolled(self.n, lambda j: body(i, j), "v")
+
+        return unrolled(self.m, row, "u")
+
+    def clear(self) -> Stmt:
+        """Start from 0."""
+        zero = const(0, DType.FLOAT32)
+        return self._each(
+            lambda i, j: unrolled(4, lambda e: store(self.sums, (i, j, e), zero), "e")
+        )
+
+    def multiply(self) -> Stmt:
+        """Add the product of the tiles in shared memory."""
+        loops, name = self.loops, MMA[self.loops.p.mode]
+        wide = loops.p.mode == "tf32"
+
+        def along(element: int) -> PrimExpr:
+            """Which of the 8 steps a register of a thread holds."""
+            if wide:
+                return self.member + element * 4
+            return self.member * 2 + element
+
+        def step(k: PrimExpr) -> Stmt:
+            depth = k * MMA_DEPTH
+
+            def row(i: PrimExpr) -> Stmt:
+                parts: list[Stmt] = []
+                for n in range(4):
+                    lower, element = (n % 2, n // 2) if wide else (n // 2, n % 2)
+                    at = self.row + i * MMA_ROWS + self.group + lower * 8
+                    parts.append(
+                        store(self.left, (i, n), load(loops.a, at, depth + along(element)))
+                    )
+                return seq(*parts)
+
+            def column(j: PrimExpr) -> Stmt:
+                at = self.column + j * MMA_COLUMNS + self.group
+                return seq(
+                    *(
+                        store(self.right, (j, n), load(loops.b, depth + along(n), at))
+                        for n in range(2)
+                    )
+                )
+
+            def add(i: PrimExpr, j: PrimExpr) -> Stmt:
+                operands = (load(self.sums, i, j, 0), load(self.left, i, 0), load(self.right, j, 0))
+                return Invoke(KIND, name, operands)
+
+            return seq(unrolled(self.m, row, "u"), unrolled(self.n, column, "v"), self._each(add))
+
+        return unrolled(loops.t.depth // MMA_DEPTH, step, "k")
+
+    def epilogue(self) -> Stmt:
+        """Store the results, each thread its own."""
+
+        def piece(i: PrimExpr, j: PrimExpr) -> Stmt:
+            parts: list[Stmt] = []
+            for n in range(4):
+                row = self.row + i * MMA_ROWS + self.group + n // 2 * 8
+                column = self.column + j * MMA_COLUMNS + self.member * 2 + n % 2
+                value = load(self.sums, i, j, index(n))
+                parts.append(self.loops.stored(row, column, value))
+            return seq(*parts)
+
+        return self._each(piece)
