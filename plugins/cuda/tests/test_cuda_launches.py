@@ -12,16 +12,13 @@ from msgspec.structs import replace
 from intarsia_cuda.cpu_device import EmulatedDevice
 from intarsia_cuda.device import Launch
 from intarsia_cuda.emulate import compile_emulated
-from intarsia_cuda.launches import split_launches
 from intarsia_cuda.loader import LoadedModel
 from intarsia_cuda.program import DeviceProgram, Start, plan_operations
-from intarsia_cuda.schedules.build import bound
 from intarsia_cuda.source import print_source
 from intarsia_cuda.spelling import spelling, target_function
 from intarsia_cuda.target import CudaOptions
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
-    INDEX,
     CallTarget,
     IntImm,
     Load,
@@ -33,8 +30,9 @@ from intarsia_ir.tir.expr import (
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.intrinsic import Intrinsic
-from intarsia_ir.tir.stmt import Allocate, Barrier, For, ForKind, IfStmt, Seq, Store, Thread
+from intarsia_ir.tir.stmt import Allocate, Barrier, For, ForKind, Seq, Store, Thread
 from intarsia_ir.tir.target_call import verify_target_calls
+from intarsia_loops.gpu.grid import bound
 from intarsia_runtime.abi import hosted_call
 from intarsia_runtime.artifact.plan import (
     Argument,
@@ -45,7 +43,7 @@ from intarsia_runtime.artifact.plan import (
     TensorSpec,
 )
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.errors import ArtifactError, PluginError, ToolchainError, UnsupportedError
+from intarsia_runtime.errors import ArtifactError, PluginError, ToolchainError
 from intarsia_runtime.loading import LoadRequest, NativeCall
 
 F32 = DType.FLOAT32
@@ -192,23 +190,6 @@ def test_functions_by_cudas_own_name():
     assert target_function("f") is None
 
 
-def test_a_launch_with_two_sizes_of_block():
-    target, n = Buffer("out", (1,), F32), Buffer("n", (1,), INDEX)
-    store = Store(target, (IntImm(0),), const(1.0, F32))
-    four, eight = (bound(Thread.THREAD_X, TirVar("t"), size, store) for size in (4, 8))
-    body = IfStmt(at(n, IntImm(0)) < 3, four, eight)
-    with pytest.raises(UnsupportedError, match=r"of 4 and 8 iterations bound to thread\.x"):
-        split_launches(PrimFunc("f", (n, target), 1, body), OPTIONS)
-
-
-def test_a_block_that_no_gpu_has():
-    target, x, y = Buffer("out", (1,), F32), TirVar("x"), TirVar("y")
-    store = Store(target, (IntImm(0),), const(1.0, F32))
-    body = bound(Thread.THREAD_Y, y, 64, bound(Thread.THREAD_X, x, 64, store))
-    with pytest.raises(UnsupportedError, match="asks for 4096 threads in a block"):
-        split_launches(PrimFunc("f", (target,), 1, body), OPTIONS)
-
-
 def test_a_parallel_loop_of_a_length_known_late():
     target, n, i = Buffer("out", (4, 4), F32), TirVar("n"), TirVar("i")
     inner = For(i, n + 1, ForKind.PARALLEL, Store(target, (n, i), const(1.0, F32)))
@@ -216,9 +197,6 @@ def test_a_parallel_loop_of_a_length_known_late():
     out = np.zeros((4, 4), np.float32)
     execute(function, out)
     np.testing.assert_array_equal(out, np.tril(np.ones((4, 4), np.float32)))
-    alone = PrimFunc("f", (target,), 1, For(i, cast(n, INDEX), ForKind.PARALLEL, inner.body))
-    (launch,) = split_launches(alone, OPTIONS)
-    assert launch.dims == (1, 1, 1, 1, 1, 1)
 
 
 def test_threads_that_wait_for_ever():

@@ -5,10 +5,20 @@ from __future__ import annotations
 
 from functools import partial
 
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_loops.gpu.stages import device_loops
 from intarsia_loops.lower import lower
+from intarsia_loops.targets import LoopTarget
+from intarsia_loops.tensors import Stages
 
-from .schedules.stages import device_loops
 from .schedules.table import SCHEDULES
+from .spelling import grid_traits
+from .target import CudaOptions
 
-lower_function = partial(lower, schedules=SCHEDULES, loops=device_loops, on_device=True)
+
+def _loops(name: str, stages: Stages, target: LoopTarget[CudaOptions]) -> PrimFunc:
+    return device_loops(name, stages, grid_traits(target.options))
+
+
+lower_function = partial(lower, schedules=SCHEDULES, loops=_loops, on_device=True)
 """Lowers a graph function; see :func:`intarsia_loops.lower.lower` for arguments and errors."""

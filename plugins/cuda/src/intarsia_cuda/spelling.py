@@ -11,7 +11,10 @@ from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_ir.tir.stmt import Thread
 from intarsia_loops.codegen.c_math import MATH, by_type, of_both_types
 from intarsia_loops.codegen.spelling import MEMORY_TYPES, VALUE_TYPES, Spelling
+from intarsia_loops.gpu.traits import GridTraits
 from intarsia_runtime.dtype import DType
+
+from .target import WARP, CudaOptions
 
 KIND = "cuda"
 FLOATS = frozenset({DType.FLOAT32, DType.FLOAT64})
@@ -76,3 +79,9 @@ def spelling(*, index: str) -> Spelling:
         threads=MappingProxyType(_THREADS),
         unroll="#pragma unroll",
     )
+
+
+def grid_traits(options: CudaOptions) -> GridTraits:
+    """Return what the schedules for a grid of blocks ask."""
+    threads = options.max_threads_per_block
+    return GridTraits(KIND, threads, WARP, COPY_16, COPY_16, SHUFFLE)

@@ -71,6 +71,7 @@ def print_kernel(function: PrimFunc, functions: Functions) -> str:
     """
     spelling = functions.spelling
     words = RESERVED | frozenset(spelling.intrinsics.values()) | spelling.functions
+    words |= spelling.reserved
     return _KernelSource(ExpressionWriter(functions, Names(words))).function(function)
 
 
@@ -99,8 +100,8 @@ class _KernelSource(Struct):
             name = v.names.fresh(buffer.name)
             v.buffers[buffer] = name
             const = "const " if buffer in function.input_params else ""
-            kind = spelling.memory[buffer.dtype]
-            parameters.append(f"{const}{kind} *{spelling.restrict} {name}")
+            kind = f"{spelling.space}{const}{spelling.memory[buffer.dtype]}"
+            parameters.append(f"{kind} *{spelling.restrict} {name}")
         for size in function.sizes:
             name = v.variables[size] = v.names.fresh(size.name)
             v.counters.add(size)

@@ -51,11 +51,13 @@ class Spelling(Struct, frozen=True):
         inline: In front of a small function.
         kernel: In front of a kernel.
         restrict: Behind the star of a pointer that nothing else points into.
+        space: In front of what a kernel's pointer points to: the address space of its buffers.
         local: In front of an array of one thread.
         shared: In front of an array of a block of threads; empty if there are no such blocks.
         barrier: Statement at which the threads of a block wait for each other.
         threads: Numbers of the blocks and threads that run the iterations of a BOUND loop.
         unroll: Line in front of a loop that the compiler shall write out; none if empty.
+        reserved: Words that no variable is called, besides C's and the functions above.
         for_m_profile: Whether compilers for Arm's M profile read it too: a function may have a form
             of that profile's instructions.
     """
@@ -69,11 +71,13 @@ class Spelling(Struct, frozen=True):
     inline: str = "static inline"
     kernel: str = "static void"
     restrict: str = "restrict"
+    space: str = ""
     local: str = ""
     shared: str = ""
     barrier: str = ""
     threads: Mapping[Thread, str] = field(default_factory=lambda: MappingProxyType({}))
     unroll: str = ""
+    reserved: frozenset[str] = field(default_factory=frozenset[str])
     for_m_profile: bool = False
 
 

@@ -3,163 +3,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
-from intarsia_ir.ops.nn import Conv, Matmul
-from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.build import load, store, unflatten
-from intarsia_ir.tir.expr import PrimExpr, all_of, cast, const, if_then_else, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
-from intarsia_ir.tir.stmt import Stmt
-from intarsia_loops.epilogue import Epilogue, epilogue
+from intarsia_loops.gpu.gemm import BatchedGemm, ProductKernel, product_loops, register_tile
+from intarsia_loops.gpu.products import GroupProduct, ProductTypes, conv_product, matmul_product
 from intarsia_loops.targets import LoopTarget
 from intarsia_runtime.dtype import DType
 
 from ..target import CudaOptions
-from .gemm import BatchedGemm, choose_tile, product_loops
+from .tensor_cores import OnTensorCores, tensor_core_tile
 
 Schedule: TypeAlias = Callable[[FusedGroup, LoopTarget[CudaOptions]], PrimFunc | None]
-
-_SMALLEST = 8
-"""Rows, columns or terms below which a tile would be mostly empty."""
 
 
 def matmul(group: FusedGroup, target: LoopTarget[CudaOptions]) -> PrimFunc | None:
     """``matmul``: a batch of products, whose leading dimensions broadcast."""
-    fused = epilogue(group)
-    a, b = fused.anchor_args
-    if a is None or b is None or group.anchor is None:
-        return None
-    attrs = group.anchor.attrs
-    if not isinstance(attrs, Matmul.Attrs):
-        return None
-    *batch, rows, columns = fused.output.shape
-    depth = a.shape[-2 if attrs.transpose_a else -1]
-    own = [rows]
-    if prod(b.shape[:-2]) == 1 and a.shape[:-2] == tuple(batch) and not attrs.transpose_a:
-        # All multiply the same matrix: one product, whose rows are those of all.
-        own, batch = [*batch, rows], []
-
-    def left(number: PrimExpr, i: PrimExpr, k: PrimExpr) -> PrimExpr:
-        if len(own) > 1:
-            return load(a, *unflatten(i, own), k)
-        return _element(a, batch, number, (k, i) if attrs.transpose_a else (i, k))
-
-    def right(number: PrimExpr, k: PrimExpr, j: PrimExpr) -> PrimExpr:
-        place = (j, k) if attrs.transpose_b else (k, j)
-        if len(own) > 1:
-            return load(b, *[index(0)] * len(b.shape[:-2]), *place)
-        return _element(b, batch, number, place)
-
-    def store_result(number: PrimExpr, i: PrimExpr, j: PrimExpr, value: PrimExpr) -> Stmt:
-        place = (*unflatten(number, batch), *unflatten(i, own), j)
-        return _epilogue_store(fused, a.dtype, value, place)
-
-    dtype, total, mode = _arithmetic(a.dtype, target.options)
-    product = BatchedGemm(
-        prod(batch), prod(own), columns, depth, left, right,
-        not attrs.transpose_a, attrs.transpose_b, store_result, dtype, total, mode,
-    )  # fmt: skip
-    return _kernel(group, fused, product, target.options)
+    return _kernel(matmul_product(group, partial(_types, options=target.options)), target.options)
 
 
 def conv(group: FusedGroup, target: LoopTarget[CudaOptions]) -> PrimFunc | None:
     """``nn.conv`` as a product of the weights and the windows, which are read where they lie."""
-    fused = epilogue(group)
-    if any(arg is None for arg in fused.anchor_args) or group.anchor is None:
-        return None
-    attrs = group.anchor.attrs
-    if not isinstance(attrs, Conv.Attrs):
-        return None
-    data, weight, *bias = [arg for arg in fused.anchor_args if arg is not None]
-    outputs, inner, *kernel = weight.shape
-    count, _, *spatial = fused.output.shape
-    own = outputs // attrs.groups
-
-    def left(number: PrimExpr, i: PrimExpr, k: PrimExpr) -> PrimExpr:
-        return load(weight, number * own + i, *unflatten(k, (inner, *kernel)))
-
-    def right(number: PrimExpr, k: PrimExpr, j: PrimExpr) -> PrimExpr:
-        channel, *taps = unflatten(k, (inner, *kernel))
-        n, *place = unflatten(j, (count, *spatial))
-        at = [
-            p * stride + tap * dilation - before
-            for p, tap, stride, dilation, (before, _) in zip(
-                place, taps, attrs.strides, attrs.dilation, attrs.padding, strict=True
-            )
-        ]
-        value = load(data, n, number * inner + channel, *at)
-        edges = [
-            condition
-            for p, size, padding in zip(at, data.shape[2:], attrs.padding, strict=True)
-            if padding != (0, 0)
-            for condition in (p >= 0, p < size)
-        ]
-        return if_then_else(all_of(edges), value, const(0, data.dtype)) if edges else value
-
-    def store_result(number: PrimExpr, i: PrimExpr, j: PrimExpr, value: PrimExpr) -> Stmt:
-        channel = number * own + i
-        n, *place = unflatten(j, (count, *spatial))
-        if bias:
-            value = value + cast(load(bias[0], channel), value.dtype)
-        return _epilogue_store(fused, data.dtype, value, (n, channel, *place))
-
-    dtype, total, mode = _arithmetic(data.dtype, target.options)
-    product = BatchedGemm(
-        attrs.groups, own, count * prod(spatial), inner * prod(kernel), left, right,
-        True, False, store_result, dtype, total, mode,
-    )  # fmt: skip
-    return _kernel(group, fused, product, target.options)
+    return _kernel(conv_product(group, partial(_types, options=target.options)), target.options)
 
 
-def _element(
-    buffer: Buffer, batch: Sequence[int], number: PrimExpr, inner: Sequence[PrimExpr]
-) -> PrimExpr:
-    """Read an element of the matrix that broadcasting puts at ``number`` of a batch."""
-    own = buffer.shape[:-2]
-    outer = unflatten(number, batch)[len(batch) - len(own) :]
-    leading = [index(0) if size == 1 else at for size, at in zip(own, outer, strict=True)]
-    return load(buffer, *leading, *inner)
-
-
-def _epilogue_store(
-    fused: Epilogue, dtype: DType, value: PrimExpr, indices: Sequence[PrimExpr]
-) -> Stmt:
-    """Store what the calls behind the product make of its element."""
-    applied = fused.apply(cast(value, dtype), tuple(indices))
-    return store(fused.output, indices, applied)
-
-
-def _arithmetic(dtype: DType, options: CudaOptions) -> tuple[DType, DType, str]:
+def _types(dtype: DType, options: CudaOptions) -> ProductTypes:
     """Return the types of elements and sums, and which tensor cores to use, if any."""
     if dtype is DType.FLOAT16:
-        return dtype, DType.FLOAT32, "f16"
+        return ProductTypes(dtype, DType.FLOAT32, "f16")
     if dtype is DType.BFLOAT16:
-        return dtype, DType.FLOAT32, "bf16" if options.capability >= 80 else ""
+        return ProductTypes(dtype, DType.FLOAT32, "bf16" if options.capability >= 80 else "")
     if dtype is DType.FLOAT32 and options.fpmath_mode == "tf32":
-        return dtype, dtype, "tf32"
+        return ProductTypes(dtype, dtype, "tf32")
     if dtype is DType.FLOAT32 and options.fpmath_mode == "bf16":
-        return DType.BFLOAT16, dtype, "bf16"
-    return dtype, dtype, ""
+        return ProductTypes(DType.BFLOAT16, dtype, "bf16")
+    return ProductTypes(dtype, dtype)
 
 
-def _kernel(
-    group: FusedGroup, fused: Epilogue, product: BatchedGemm, options: CudaOptions
-) -> PrimFunc | None:
-    sizes = (product.rows, product.columns, product.depth)
-    whole = product.dtype in (DType.INT32, DType.INT64)
-    if min(sizes) < _SMALLEST or not (product.dtype.is_float or whole):
-        return None
-    tile = choose_tile(product, options.max_threads_per_block)
+def _kernel(product: GroupProduct | None, options: CudaOptions) -> PrimFunc | None:
+    return None if product is None else product.kernel(partial(_loops, options=options))
+
+
+def _loops(product: BatchedGemm, options: CudaOptions) -> ProductKernel | None:
+    choose = tensor_core_tile if product.mode else register_tile
+    tile = choose(product, options.max_threads_per_block)
     if tile is None:
         return None
-    body, scratch = product_loops(product, tile)
-    buffers = (*fused.buffers, *scratch)
-    return PrimFunc(group.name, buffers, fused.outputs, body, len(scratch))
+    return product_loops(product, tile, OnTensorCores if product.mode else None)
 
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType({"matmul": matmul, "nn.conv": conv})

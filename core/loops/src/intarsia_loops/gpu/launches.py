@@ -25,16 +25,15 @@ from intarsia_ir.tir.stmt import (
 from intarsia_ir.tir.walk import post_order, statement_exprs, statements, substitute_stmt
 from intarsia_runtime.errors import UnsupportedError
 
-from .schedules.build import bound, chunks
-from .spelling import SHUFFLE
-from .target import CudaOptions
+from .grid import bound, chunks
+from .traits import GridTraits
 
 Dims = tuple[int, int, int, int, int, int]
 """Blocks in x, y and z, then threads of a block in x, y and z."""
 
 
 class KernelLaunch(Struct, frozen=True, eq=False):
-    """One ``__global__`` function and how it is started.
+    """One function of the device and how it is started.
 
     Attributes:
         function: The function; its parameters are the buffers it uses.
@@ -54,7 +53,7 @@ class KernelLaunch(Struct, frozen=True, eq=False):
         return self.dims[3] * self.dims[4] * self.dims[5]
 
 
-def split_launches(function: PrimFunc, options: CudaOptions) -> tuple[KernelLaunch, ...]:
+def split_launches(function: PrimFunc, traits: GridTraits) -> tuple[KernelLaunch, ...]:
     """Return the launches of a kernel, in order; loops marked PARALLEL become blocks of threads.
 
     Raises:
@@ -63,7 +62,7 @@ def split_launches(function: PrimFunc, options: CudaOptions) -> tuple[KernelLaun
     parts = function.body.body if isinstance(function.body, Seq) else (function.body,)
     found: list[KernelLaunch] = []
     for part in _flat(parts):
-        body = _spread(part, options)
+        body = _spread(part, traits)
         used = _used(body)
         if not used:
             continue
@@ -72,9 +71,12 @@ def split_launches(function: PrimFunc, options: CudaOptions) -> tuple[KernelLaun
         written = sum(1 for n in numbers if n >= len(function.input_params))
         name = f"{function.name}_k{len(found)}"
         own = PrimFunc(name, params, written, body)
-        launch = KernelLaunch(own, numbers, _dims(body, name), _waits(body))
-        if launch.threads > 1024:
-            raise UnsupportedError(f"'{name}' asks for {launch.threads} threads in a block")
+        launch = KernelLaunch(own, numbers, _dims(body, name), _waits(body, traits.shuffle_down))
+        if launch.threads > traits.max_threads:
+            raise UnsupportedError(
+                f"'{name}' asks for {launch.threads} threads in a block; {traits.max_threads} are "
+                "the most"
+            )
         found.append(launch)
     return tuple(found)
 
@@ -87,14 +89,14 @@ def _flat(parts: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield part
 
 
-def _spread(stmt: Stmt, options: CudaOptions) -> Stmt:
+def _spread(stmt: Stmt, traits: GridTraits) -> Stmt:
     """Give the iterations of an outermost PARALLEL loop a thread each."""
     if not isinstance(stmt, For) or stmt.kind is not ForKind.PARALLEL:
         return stmt
     if not isinstance(stmt.extent, IntImm):
         return replace(stmt, kind=ForKind.SERIAL)
     total = stmt.extent.value
-    size = min(options.max_threads_per_block, chunks(total, 32) * 32)
+    size = min(traits.max_threads, chunks(total, traits.warp) * traits.warp)
     block, thread = TirVar("block"), TirVar("thread")
     body = substitute_stmt(stmt.body, {stmt.var: block * size + thread})
     body = guarded(None if total % size == 0 else block * size + thread < total, body)
@@ -112,12 +114,12 @@ def _used(body: Stmt) -> set[Buffer]:
     return used
 
 
-def _waits(body: Stmt) -> bool:
+def _waits(body: Stmt, shuffle: str) -> bool:
     for stmt in statements(body):
         if isinstance(stmt, Barrier | Invoke):
             return True
         nodes = post_order(*statement_exprs(stmt))
-        if any(isinstance(node, CallTarget) and node.function == SHUFFLE for node in nodes):
+        if any(isinstance(node, CallTarget) and node.function == shuffle for node in nodes):
             return True
     return False
 

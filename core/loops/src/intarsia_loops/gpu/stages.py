@@ -3,7 +3,9 @@
 
 An element-wise tensor gets one thread for each element, or for each 16 bytes where its operands lie
 as it does. A reduction gets one thread for each result where neighbouring threads then read
-neighbouring elements, else a warp, or a whole block if the results are few.
+neighbouring elements, else a warp, or a whole block if the results are few. Threads that share a
+reduction exchange partial results by shuffles, or, on a device without them, in shared memory: a
+tree of sums with a barrier behind each step, half of the threads at each.
 """
 
 from __future__ import annotations
@@ -40,17 +42,15 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import Allocate, Barrier, Invoke, Seq, Stmt, Thread
 from intarsia_ir.tir.tensor import ArgReduction, Reduction, Tensor
 from intarsia_ir.tir.walk import post_order, rewrite, substitute, variables
-from intarsia_loops.collapse import collapse
-from intarsia_loops.nests import Nest, loads
-from intarsia_loops.row_reductions import neutral
-from intarsia_loops.targets import LoopTarget
-from intarsia_loops.tensors import Stages
-from intarsia_loops.vectorizable import vectorizes
 from intarsia_runtime.dtype import DType
 
-from ..spelling import COPY_16, KIND, SHUFFLE
-from ..target import WARP, CudaOptions
-from .build import bound, chunks
+from ..collapse import collapse
+from ..nests import Nest, loads
+from ..row_reductions import neutral
+from ..tensors import Stages
+from ..vectorizable import vectorizes
+from .grid import bound, chunks
+from .traits import GridTraits
 
 VECTOR = 16
 """Bytes that a thread moves in one instruction."""
@@ -62,7 +62,7 @@ MANY = 16384
 """Results from which one thread for each keeps a device busy."""
 
 
-def device_loops(name: str, stages: Stages, target: LoopTarget[CudaOptions]) -> PrimFunc:
+def device_loops(name: str, stages: Stages, traits: GridTraits) -> PrimFunc:
     """Return the loops of a group that no schedule takes; temporaries are scratch memory."""
     stages = collapse(stages)
     buffers: dict[Tensor, Buffer] = {}
@@ -73,7 +73,7 @@ def device_loops(name: str, stages: Stages, target: LoopTarget[CudaOptions]) -> 
     inner = [stage for stage in stages.stages if stage not in buffers]
     scratch = [_global(tensor, f"scratch{n}") for n, tensor in enumerate(inner)]
     buffers.update(zip(inner, scratch, strict=True))
-    parts = [_Stage(stage, buffers, target.options).loops() for stage in stages.stages]
+    parts = [_Stage(stage, buffers, traits).loops() for stage in stages.stages]
     return PrimFunc(name, (*params, *outputs, *scratch), len(outputs), seq(*parts), len(scratch))
 
 
@@ -86,7 +86,7 @@ class _Stage(Struct, frozen=True):
 
     tensor: Tensor
     buffers: Mapping[Tensor, Buffer]
-    options: CudaOptions
+    traits: GridTraits
 
     @property
     def target(self) -> Buffer:
@@ -121,13 +121,14 @@ class _Stage(Struct, frozen=True):
                     else None
                 )
                 if vector is not None:
-                    return self._each(vector.body(self.place), vector.lanes)
+                    return self._each(vector.body(self.place, self.traits), vector.lanes)
                 return self._each(store(self.target, self.place, value))
 
     def _each(self, body: Stmt, lanes: int = 1) -> Stmt:
         """Run ``body`` in a thread for every ``lanes`` elements."""
         total = prod(self.tensor.shape) // lanes
-        size = min(self.options.max_threads_per_block, chunks(total, WARP) * WARP)
+        warp = self.traits.warp
+        size = min(self.traits.max_threads, chunks(total, warp) * warp)
         block, thread = TirVar("block"), TirVar("thread")
         number = block * size + thread
         axes = [axis.var for axis in self.tensor.axes]
@@ -145,11 +146,13 @@ class _Stage(Struct, frozen=True):
         terms = prod(axis.extent for axis in body.axes)
         results = prod(self.tensor.shape)
         last = self.tensor.axes[-1] if self.tensor.axes else None
-        side_by_side = last is not None and last.extent >= WARP and vectorizes(value, last.var)
+        side_by_side = (
+            last is not None and last.extent >= self.traits.warp and vectorizes(value, last.var)
+        )
         if terms < LONG or (results >= MANY and side_by_side):
             return self._each(self._serial(body, value, init))
-        wide = self.options.max_threads_per_block
-        threads = wide if terms >= 4 * wide and results < MANY else WARP
+        wide = self.traits.max_threads
+        threads = wide if terms >= 4 * wide and results < MANY else self.traits.warp
         return _Shared(self, body, value, init, threads).loops()
 
     def _serial(self, body: Reduction, value: PrimExpr, init: PrimExpr) -> Stmt:
@@ -181,20 +184,29 @@ class _Shared(Struct, frozen=True):
     init: PrimExpr
     threads: int
 
+    @property
+    def warp(self) -> int:
+        """Threads that start together."""
+        return self.stage.traits.warp
+
     def loops(self) -> Stmt:
-        """Return the loops: partial results, a shuffle, and one more step across warps."""
+        """Return the loops: partial results, then one result of a warp or of a block."""
         results = prod(self.stage.tensor.shape)
-        rows = (
-            1
-            if self.threads > WARP
-            else max(1, min(self.stage.options.max_threads_per_block // WARP, results))
-        )
+        shuffles = bool(self.stage.traits.shuffle_down)
+        # All threads of a block pass a barrier: without shuffles a block has one result.
+        rows = max(1, min(self.stage.traits.max_threads // self.warp, results))
+        rows = rows if shuffles and self.threads == self.warp else 1
         block, row, lane = TirVar("block"), TirVar("row"), TirVar("lane")
         number = block * rows + row if rows > 1 else block
         total = Buffer("total", (1,), self.value.dtype, MemoryScope.REGISTER)
-        parts = [self._partial(total, lane), self._shuffled(total)]
-        shared = Buffer("across", (self.threads // WARP,), self.value.dtype, MemoryScope.SHARED)
-        if self.threads > WARP:
+        exchanged = self.threads // self.warp if shuffles else self.threads
+        shared = Buffer("across", (exchanged,), self.value.dtype, MemoryScope.SHARED)
+        parts = [self._partial(total, lane)]
+        if shuffles:
+            parts.append(self._shuffled(total))
+        if not shuffles:
+            parts += [self._tree(total, shared, lane)]
+        elif self.threads > self.warp:
             parts.append(self._across(total, shared, lane))
         else:
             parts.append(guarded(equal(lane, 0), self._done(total)))
@@ -206,7 +218,7 @@ class _Shared(Struct, frozen=True):
         body = bound(Thread.THREAD_X, lane, self.threads, body)
         if rows > 1:
             body = bound(Thread.THREAD_Y, row, rows, body)
-        body = allocate([shared] if self.threads > WARP else [], body)
+        body = allocate([shared] if exchanged > 1 else [], body)
         return bound(Thread.BLOCK_X, block, chunks(results, rows), body)
 
     def _combined(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
@@ -230,10 +242,11 @@ class _Shared(Struct, frozen=True):
     def _shuffled(self, total: Buffer) -> Stmt:
         """Bring the results of a warp to its first thread."""
         parts: list[Stmt] = []
-        step = WARP // 2
+        traits, step = self.stage.traits, self.warp // 2
         while step:
             mine = load(total, 0)
-            other = CallTarget(KIND, SHUFFLE, (mine, const(step, DType.INT32)), total.dtype, 1)
+            amount = const(step, DType.INT32)
+            other = CallTarget(traits.kind, traits.shuffle_down, (mine, amount), total.dtype, 1)
             var = TirVar("other", total.dtype)
             combined = store(total, (0,), self._combined(mine, var))
             parts.append(lets([var], [other], combined))
@@ -242,14 +255,27 @@ class _Shared(Struct, frozen=True):
 
     def _across(self, total: Buffer, shared: Buffer, lane: PrimExpr) -> Stmt:
         """Bring the results of all warps to the first thread."""
-        warps = self.threads // WARP
-        put = guarded(equal(lane % WARP, 0), store(shared, (lane // WARP,), load(total, 0)))
+        warp = self.warp
+        warps = self.threads // warp
+        put = guarded(equal(lane % warp, 0), store(shared, (lane // warp,), load(total, 0)))
 
         def add(n: PrimExpr) -> Stmt:
             return store(total, (0,), self._combined(load(total, 0), load(shared, n + 1)))
 
         last = seq(unrolled(warps - 1, add, "warp"), self._done(total))
         return seq(put, Barrier(), guarded(equal(lane, 0), last))
+
+    def _tree(self, total: Buffer, shared: Buffer, lane: PrimExpr) -> Stmt:
+        """Bring the results of all threads to the first one, in shared memory."""
+        parts: list[Stmt] = [store(shared, (lane,), load(total, 0)), Barrier()]
+        step = self.threads // 2
+        while step:
+            other = load(shared, lane + step)
+            combined = store(shared, (lane,), self._combined(load(shared, lane), other))
+            parts += [guarded(lane < step, combined), Barrier()]
+            step //= 2
+        parts[-1] = guarded(equal(lane, 0), self._done(shared))
+        return seq(*parts)
 
     def _done(self, total: Buffer) -> Stmt:
         return self.stage.epilogue(self._combined(self.init, load(total, 0)))
@@ -294,20 +320,24 @@ class _VectorStage(Struct, frozen=True):
         ]
         return None if scattered or not wide else _VectorStage(target, value, last, lanes, wide)
 
-    def body(self, place: tuple[PrimExpr, ...]) -> Stmt:
+    def body(self, place: tuple[PrimExpr, ...], traits: GridTraits) -> Stmt:
         """Return what the thread does that starts at ``place``."""
         own = {
             node: Buffer(f"in{n}", (self.lanes,), node.dtype, MemoryScope.REGISTER)
             for n, node in enumerate(self.wide)
         }
         result = Buffer("result", (self.lanes,), self.target.dtype, MemoryScope.REGISTER)
-        moved = [Invoke(KIND, COPY_16, (load(buffer, 0), node)) for node, buffer in own.items()]
+        moved = [
+            Invoke(traits.kind, traits.load_16, (load(buffer, 0), node))
+            for node, buffer in own.items()
+        ]
 
         def lane(at: PrimExpr) -> Stmt:
             value = rewrite(self.value, _keep, {n: load(b, at) for n, b in own.items()})
             return store(result, (at,), substitute(value, {self.last: self.last + at}))
 
-        out = Invoke(KIND, COPY_16, (load(self.target, *place), load(result, 0)))
+        elements = (load(self.target, *place), load(result, 0))
+        out = Invoke(traits.kind, traits.store_16, elements)
         parts = seq(*moved, unrolled(self.lanes, lane, "v"), out)
         return allocate([*own.values(), result], parts)
 

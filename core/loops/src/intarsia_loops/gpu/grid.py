@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shorthand for what only the loops of a device have; the rest is ``intarsia_ir.tir.build``."""
+"""Shorthand for the loops of a grid; the rest is ``intarsia_ir.tir.build``."""
 
 from __future__ import annotations
 

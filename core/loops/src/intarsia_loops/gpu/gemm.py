@@ -4,22 +4,17 @@
 Loops: a block for each tile of C, or for each part of K of one; for each step of K, all threads
 load the tiles of the next step into registers, multiply those of this one, store the registers to
 the other of two buffers in shared memory, and synchronize. So memory is read while the arithmetic
-runs, and one barrier serves a step. Two ways to do the arithmetic:
+runs, and one barrier serves a step. In registers (:class:`InRegisters`), 256 threads have a 64 x 64
+tile of C, 16 of K: each thread has 4 x 4 accumulators + 4 A + 4 B = 24 registers, and 8 for the
+next step; 128 x 128 with 8 x 8 accumulators where there is work for :data:`BUSY` such blocks. 32 x
+32 x 32 where M or N is at most 32, or accumulators are 64 bits. The rows of a thread, and its
+columns, lie four by four, for loads of 16 bytes from shared memory, for which A is transposed. A
+backend whose device has a matrix unit gives :class:`TileArithmetic` of its own.
 
-- In registers: 256 threads, a 64 x 64 tile of C, 16 of K: each thread has 4 x 4 accumulators + 4 A
-  + 4 B = 24 registers, and 8 for the next step; 128 x 128 with 8 x 8 accumulators where there is
-  work for :data:`BUSY` such blocks. 32 x 32 x 32 where M or N is at most 32, or accumulators are
-  64 bits. The rows of a thread, and its columns, lie four by four, for loads of 16 bytes from
-  shared memory, for which A is transposed.
-- On tensor cores (``mma.m16n8k16``, for tf32 ``m16n8k8``, whose registers PTX assigns to threads):
-  4 warps, two by two, each 32 x 32 of C, 32 of K. A thread reads its share of A and B as words of
-  32 bits, for which B of 16-bit floats is transposed; the padding puts the words of a warp into 32
-  different banks.
-
-Shared memory: 2 x (16 x 68 + 16 x 68) x 4 bytes = 17 KiB (33 KiB for 128 x 128, 36 KiB for tf32);
-16 bytes of each row are padding, which puts neighbouring rows into different banks. The scheme is
-that of Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra" (SC 2008), and of
-CUTLASS' thread-block tiles.
+Shared memory: 2 x (16 x 68 + 16 x 68) x 4 bytes = 17 KiB, 33 KiB for 128 x 128; 16 bytes of each
+row are padding, which puts neighbouring rows into different banks. The scheme is that of Volkov and
+Demmel, "Benchmarking GPUs to tune dense linear algebra" (SC 2008), and of CUTLASS' thread-block
+tiles.
 
 Where C has few tiles and K is long, K is cut into parts (split-K): every part is a block that
 stores its sums to scratch memory, and a second launch adds them up, in order, and applies the
@@ -29,7 +24,8 @@ epilogue.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from math import isqrt
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -47,12 +43,10 @@ from intarsia_ir.tir.build import (
     unrolled,
 )
 from intarsia_ir.tir.expr import PrimExpr, TirVar, all_of, cast, const, index
-from intarsia_ir.tir.stmt import Barrier, IfStmt, Invoke, Stmt, Thread
+from intarsia_ir.tir.stmt import Barrier, IfStmt, Stmt, Thread
 from intarsia_runtime.dtype import DType
 
-from ..spelling import KIND, MMA
-from ..target import WARP
-from .build import bound, chunks
+from .grid import bound, chunks
 
 _Item: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]"
 """``item(n, i, j)``: what a thread does with its ``n``-th element of a tile, at ``(i, j)``."""
@@ -68,8 +62,6 @@ LEAST_STEPS = 8
 
 THREADS = 256
 GROUP = 4  # neighbouring rows or columns of a thread
-WARPS = 4  # of a block on tensor cores, two by two
-MMA_ROWS, MMA_COLUMNS = 16, 8
 
 
 class BatchedGemm(Struct, frozen=True):
@@ -87,7 +79,7 @@ class BatchedGemm(Struct, frozen=True):
         epilogue: ``epilogue(batch, row, column, value)`` stores an element of type ``total``.
         dtype: Type of the elements as they lie in shared memory.
         total: Type in which they are summed.
-        mode: Key of :data:`~intarsia_cuda.spelling.MMA` for tensor cores; empty for none.
+        mode: How a matrix unit of the backend multiplies; empty for registers of threads.
     """
 
     batch: int
@@ -113,6 +105,10 @@ class Tile(Struct, frozen=True):
         depth: Of one step.
         threads: That work on them.
         parts: Of K, each in a block of its own.
+        a_by_depth: Whether neighbours along K lie side by side in the tile of A.
+        b_by_depth: The same of the tile of B.
+        a_padding: Bytes behind a row of the tile of A.
+        b_padding: Bytes behind a row of the tile of B.
     """
 
     rows: int
@@ -120,47 +116,80 @@ class Tile(Struct, frozen=True):
     depth: int
     threads: int
     parts: int = 1
+    a_by_depth: bool = False
+    b_by_depth: bool = False
+    a_padding: int = 16
+    b_padding: int = 16
 
     def blocks(self, product: BatchedGemm) -> int:
         """Return how many tiles the results of a product have."""
-        return (
-            product.batch * chunks(product.rows, self.rows) * chunks(product.columns, self.columns)
-        )
+        down, across = chunks(product.rows, self.rows), chunks(product.columns, self.columns)
+        return product.batch * down * across
+
+    def in_parts(self, product: BatchedGemm) -> Tile:
+        """Return the tile with as many parts of K as keep a GPU busy."""
+        blocks, steps = self.blocks(product), chunks(product.depth, self.depth)
+        wanted = min(2 * BUSY // blocks, steps // LEAST_STEPS)
+        if blocks >= BUSY or wanted < 2:
+            return self
+        # As many steps in every part, so that none is empty.
+        return replace(self, parts=chunks(steps, chunks(steps, wanted)))
 
 
-def choose_tile(product: BatchedGemm, most_threads: int) -> Tile | None:
-    """Return the sizes; ``None`` if a block may not have enough threads."""
-    if product.mode:
-        tile = Tile(64, 64, 32, WARPS * WARP)
-    elif min(product.rows, product.columns) <= 32 or product.total.bytes > 4:
-        tile = Tile(32, 32, 32, THREADS)
-    else:
-        large, medium = Tile(128, 128, 16, THREADS), Tile(64, 64, 16, THREADS)
-        many = large.blocks(product)
-        full = many * large.rows * large.columns <= 1.25 * (
-            medium.blocks(product) * medium.rows * medium.columns
-        )
-        tile = large if many >= BUSY and full else medium
-    if most_threads < tile.threads:
+ProductKernel: TypeAlias = "tuple[Stmt, tuple[Buffer, ...]]"
+"""Loops, and the scratch memory that they need."""
+
+
+class TileArithmetic(Protocol):
+    """Multiplies the tiles in shared memory; each thread has a part of the sums."""
+
+    def buffers(self) -> list[Buffer]:
+        """Registers of a thread."""
+        ...
+
+    def clear(self) -> Stmt:
+        """Start from 0."""
+        ...
+
+    def multiply(self, half: PrimExpr) -> Stmt:
+        """Add the product of the tiles in one of the two buffers of shared memory."""
+        ...
+
+    def epilogue(self) -> Stmt:
+        """Store the results."""
+        ...
+
+
+def register_tile(product: BatchedGemm, most_threads: int) -> Tile | None:
+    """Return the sizes for :class:`InRegisters`; ``None`` if a block may have too few threads."""
+    if most_threads < THREADS:
         return None
-    return replace(tile, parts=_parts(product, tile))
+    if min(product.rows, product.columns) <= 32 or product.total.bytes > 4:
+        return Tile(32, 32, 32, THREADS).in_parts(product)
+    large, medium = Tile(128, 128, 16, THREADS), Tile(64, 64, 16, THREADS)
+    many = large.blocks(product)
+    covered = many * large.rows * large.columns
+    full = covered <= 1.25 * medium.blocks(product) * medium.rows * medium.columns
+    return large if many >= BUSY and full else medium.in_parts(product)
 
 
-def _parts(product: BatchedGemm, tile: Tile) -> int:
-    """Return into how many parts K is cut."""
-    blocks, steps = tile.blocks(product), chunks(product.depth, tile.depth)
-    wanted = min(2 * BUSY // blocks, steps // LEAST_STEPS)
-    # As many steps in every part, so that none is empty.
-    return chunks(steps, chunks(steps, wanted)) if blocks < BUSY and wanted > 1 else 1
+def product_loops(
+    product: BatchedGemm,
+    tile: Tile,
+    arithmetic: Callable[[GemmLoops], TileArithmetic] | None = None,
+) -> ProductKernel:
+    """Return the kernel, and its scratch memory.
 
-
-def product_loops(product: BatchedGemm, tile: Tile) -> tuple[Stmt, tuple[Buffer, ...]]:
-    """Return the kernel, and its scratch memory."""
-    if tile.parts == 1:
-        return _GemmLoops(product, tile).kernel(), ()
+    Args:
+        product: What to compute.
+        tile: Sizes of the tiles of a block.
+        arithmetic: Multiplies the tiles; :class:`InRegisters` if ``None``.
+    """
     shape = (tile.parts, product.batch, product.rows, product.columns)
-    sums = Buffer("parts", shape, product.total)
-    return seq(_GemmLoops(product, tile, sums).kernel(), _added_up(product, sums)), (sums,)
+    sums = Buffer("parts", shape, product.total) if tile.parts > 1 else None
+    loops = GemmLoops(product, tile, sums)
+    kernel = loops.kernel(InRegisters(loops) if arithmetic is None else arithmetic(loops))
+    return (kernel, ()) if sums is None else (seq(kernel, _added_up(product, sums)), (sums,))
 
 
 def _added_up(product: BatchedGemm, sums: Buffer) -> Stmt:
@@ -183,8 +212,20 @@ def _added_up(product: BatchedGemm, sums: Buffer) -> Stmt:
     return bound(Thread.BLOCK_X, block, chunks(count, THREADS), body)
 
 
-class _GemmLoops:
-    """Variables and buffers of one kernel."""
+class GemmLoops:
+    """Variables and buffers of one kernel.
+
+    Args:
+        product: What it computes.
+        tile: Sizes of the tiles of a block.
+        parts: Where the sums of parts of K go, ``[part, batch, row, column]``, if there are any.
+
+    Attributes:
+        thread: Number of the thread in its block.
+        a: Tiles of A in shared memory, ``[half, depth, rows + padding]``; rows and depth in turn
+            if the tile says so.
+        b: Tiles of B in shared memory, ``[half, depth, columns + padding]``; likewise.
+    """
 
     def __init__(self, product: BatchedGemm, tile: Tile, parts: Buffer | None = None) -> None:
         self.p, self.t, self.parts = product, tile, parts
@@ -192,13 +233,11 @@ class _GemmLoops:
         self.batch, self.row, self.column = TirVar("batch"), TirVar("row0"), TirVar("column0")
         self.part = TirVar("part")
         self.steps = chunks(chunks(product.depth, tile.depth), tile.parts)
+        self.halves = min(2, self.steps)
         # Where a part of K ends behind the last one, its last steps add nothing.
         self.whole_depth = product.depth == self.steps * tile.depth * tile.parts
-        # Which tiles lie in memory with neighbours along K side by side.
-        self.a_by_depth = bool(product.mode)
-        self.b_by_depth = product.mode in ("f16", "bf16")
-        self.a = self._tile("tile_a", tile.rows, by_depth=self.a_by_depth)
-        self.b = self._tile("tile_b", tile.columns, by_depth=self.b_by_depth)
+        self.a = self._tile("tile_a", tile.rows, tile.a_padding, by_depth=tile.a_by_depth)
+        self.b = self._tile("tile_b", tile.columns, tile.b_padding, by_depth=tile.b_by_depth)
         self.next_a, self.next_b = (
             Buffer(name, (size // tile.threads,), product.dtype, MemoryScope.REGISTER)
             for name, size in (
@@ -207,20 +246,15 @@ class _GemmLoops:
             )
         )
 
-    def _tile(self, name: str, size: int, *, by_depth: bool) -> Buffer:
-        pad = 16 // self.p.dtype.bytes  # rows of a tile start in different memory banks
-        if self.p.mode == "tf32" and not by_depth:
-            pad *= 2  # four rows of eight words are read at once
-        depth = self.t.depth
+    def _tile(self, name: str, size: int, padding: int, *, by_depth: bool) -> Buffer:
+        pad, depth = padding // self.p.dtype.bytes, self.t.depth
         flat = (size, depth + pad) if by_depth else (depth, size + pad)
-        halves = 2 if self.steps > 1 else 1
-        return Buffer(name, (halves, *flat), self.p.dtype, MemoryScope.SHARED)
+        return Buffer(name, (self.halves, *flat), self.p.dtype, MemoryScope.SHARED)
 
-    def kernel(self) -> Stmt:
+    def kernel(self, work: TileArithmetic) -> Stmt:
         """Return the loops over blocks, threads and steps."""
         p, t = self.p, self.t
         down, across = chunks(p.rows, t.rows), chunks(p.columns, t.columns)
-        work = _OnTensorCores(self) if p.mode else _InRegisters(self)
         first = self.part * (self.steps * t.depth) if t.parts > 1 else index(0)
 
         def step(number: PrimExpr) -> Stmt:
@@ -259,11 +293,11 @@ class _GemmLoops:
         """Store the registers to one of the two buffers."""
 
         def left(n: PrimExpr, i: PrimExpr, j: PrimExpr) -> Stmt:
-            at = (half, i, j) if self.a_by_depth else (half, j, i)
+            at = (half, i, j) if self.t.a_by_depth else (half, j, i)
             return store(self.a, at, load(self.next_a, n))
 
         def right(n: PrimExpr, i: PrimExpr, j: PrimExpr) -> Stmt:
-            at = (half, j, i) if self.b_by_depth else (half, i, j)
+            at = (half, j, i) if self.t.b_by_depth else (half, i, j)
             return store(self.b, at, load(self.next_b, n))
 
         return self._both(left, right)
@@ -312,13 +346,17 @@ def _fetched(to: Buffer, n: PrimExpr, value: PrimExpr, inside: PrimExpr | None) 
     return IfStmt(inside, fetch, store(to, (n,), const(0, to.dtype)))
 
 
-class _InRegisters:
-    """Every thread multiplies a small tile of its own."""
+class InRegisters:
+    """Every thread multiplies a small tile of its own.
 
-    def __init__(self, loops: _GemmLoops) -> None:
+    Args:
+        loops: The kernel around it; the number of its threads is a square.
+    """
+
+    def __init__(self, loops: GemmLoops) -> None:
         self.loops = loops
         tile, total = loops.t, loops.p.total
-        self.side = 16  # threads of a block in each direction
+        self.side = isqrt(tile.threads)  # threads of a block in each direction
         self.m, self.n = tile.rows // self.side, tile.columns // self.side
         self.sums = Buffer("sums", (self.m, self.n), total, MemoryScope.REGISTER)
         self.left = Buffer("left", (self.m,), total, MemoryScope.REGISTER)
@@ -376,97 +414,3 @@ class _InRegisters:
         return self._each(
             lambda i, j: self.loops.stored(self._row(i), self._column(j), load(self.sums, i, j))
         )
-
-
-class _OnTensorCores:
-    """Four warps, each on a quarter of the tile, in pieces of 16 x 8."""
-
-    def __init__(self, loops: _GemmLoops) -> None:
-        self.loops = loops
-        tile = loops.t
-        self.m, self.n = tile.rows // 2 // MMA_ROWS, tile.columns // 2 // MMA_COLUMNS
-        kind = loops.p.dtype
-        self.sums = Buffer("sums", (self.m, self.n, 4), DType.FLOAT32, MemoryScope.REGISTER)
-        self.wide = loops.p.mode == "tf32"
-        self.deep = 8 if self.wide else 16
-        self.left = Buffer("left", (self.m, self.deep // 2), kind, MemoryScope.REGISTER)
-        self.right = Buffer("right", (self.n, self.deep // 4), kind, MemoryScope.REGISTER)
-        lane = loops.thread % WARP
-        self.group, self.member = lane // 4, lane % 4
-        warp = loops.thread // WARP
-        self.row = warp // 2 * (tile.rows // 2)
-        self.column = warp % 2 * (tile.columns // 2)
-
-    def buffers(self) -> list[Buffer]:
-        """Registers of a thread: its share of the pieces of a warp."""
-        return [self.sums, self.left, self.right]
-
-    def _each(self, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
-        def row(i: PrimExpr) -> Stmt:
-            return unrolled(self.n, lambda j: body(i, j), "v")
-
-        return unrolled(self.m, row, "u")
-
-    def clear(self) -> Stmt:
-        """Start from 0."""
-        zero = const(0, DType.FLOAT32)
-        return self._each(
-            lambda i, j: unrolled(4, lambda e: store(self.sums, (i, j, e), zero), "e")
-        )
-
-    def _place(self, register: int, *, rows: int) -> tuple[int, PrimExpr]:
-        """Return which of two rows a register of a thread holds, and which of the depth's steps.
-
-        As PTX says: words along the rows first, then along K; a word holds one tf32, or two halves.
-        """
-        word = register if self.wide else register // 2
-        lower, far = word % rows, word // rows
-        if self.wide:
-            return lower, self.member + far * 4
-        return lower, self.member * 2 + register % 2 + far * 8
-
-    def multiply(self, half: PrimExpr) -> Stmt:
-        """Add the product of the tiles in one buffer of shared memory."""
-        loops, name = self.loops, MMA[self.loops.p.mode]
-
-        def step(k: PrimExpr) -> Stmt:
-            depth = k * self.deep
-
-            def row(i: PrimExpr) -> Stmt:
-                parts: list[Stmt] = []
-                for n in range(self.left.shape[1]):
-                    lower, along = self._place(n, rows=2)
-                    at = self.row + i * MMA_ROWS + self.group + lower * 8
-                    parts.append(store(self.left, (i, n), load(loops.a, half, at, depth + along)))
-                return seq(*parts)
-
-            def column(j: PrimExpr) -> Stmt:
-                at = self.column + j * MMA_COLUMNS + self.group
-                parts: list[Stmt] = []
-                for n in range(self.right.shape[1]):
-                    _, along = self._place(n, rows=1)
-                    place = (at, depth + along) if loops.b_by_depth else (depth + along, at)
-                    parts.append(store(self.right, (j, n), load(loops.b, half, *place)))
-                return seq(*parts)
-
-            def add(i: PrimExpr, j: PrimExpr) -> Stmt:
-                operands = (load(self.sums, i, j, 0), load(self.left, i, 0), load(self.right, j, 0))
-                return Invoke(KIND, name, operands)
-
-            return seq(unrolled(self.m, row, "u"), unrolled(self.n, column, "v"), self._each(add))
-
-        return unrolled(loops.t.depth // self.deep, step, "k")
-
-    def epilogue(self) -> Stmt:
-        """Store the results, each thread its own."""
-
-        def piece(i: PrimExpr, j: PrimExpr) -> Stmt:
-            parts: list[Stmt] = []
-            for n in range(4):
-                row = self.row + i * MMA_ROWS + self.group + n // 2 * 8
-                column = self.column + j * MMA_COLUMNS + self.member * 2 + n % 2
-                value = load(self.sums, i, j, index(n))
-                parts.append(self.loops.stored(row, column, value))
-            return seq(*parts)
-
-        return self._each(piece)

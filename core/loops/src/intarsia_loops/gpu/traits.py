@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What schedules for a grid of blocks ask of a device and of its language."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class GridTraits(Struct, frozen=True):
+    """A device that runs a grid of blocks of threads.
+
+    Attributes:
+        kind: Name of the backend, whose functions the loops call.
+        max_threads: Most threads of a block.
+        warp: Threads that start together: blocks are multiples of it. A power of two.
+        load_16: The backend's ``f(to, from)`` that copies 16 bytes of the device's memory to
+            memory of the thread in one instruction; both addresses are multiples of 16.
+        store_16: The same from memory of the thread to the device's.
+        shuffle_down: The backend's ``f(value, n)``: the value of the thread ``n`` further on in
+            the warp. Empty if threads exchange values in the shared memory of a block alone.
+    """
+
+    kind: str
+    max_threads: int
+    warp: int
+    load_16: str
+    store_16: str
+    shuffle_down: str = ""
