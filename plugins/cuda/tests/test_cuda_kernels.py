@@ -76,6 +76,17 @@ CASES = {
     "halves summed": total((9, 600), (1,), dtype=np.float16),
     "any": ("any", (numbers(6, 400) > 2.5,), {"axes": (1,), "keepdims": False}),
     "softmax": ("nn.softmax", (numbers(7, 1000),), {"axis": 1}),
+    "long softmax": ("nn.softmax", (numbers(3, 4, 1500),), {"axis": 2}),
+    "layer norm": (
+        "nn.layer_norm",
+        (numbers(2, 5, 300), numbers(300), numbers(300)),
+        {"axis": 2},
+    ),
+    "layer norm of halves": (
+        "nn.layer_norm",
+        (numbers(7, 40, dtype=np.float16), numbers(40, dtype=np.float16)),
+        {"axis": 1},
+    ),
     "long vector": ("exp", (numbers(33, 64),), {}),
     "odd vector": ("exp", (numbers(7, 9),), {}),
     "half vector": ("nn.relu", (numbers(4, 4096, dtype=np.float16),), {}),
@@ -129,6 +140,11 @@ def kernels_of(module, number):
 def test_uses_what_the_gpu_is_good_at(module, case, wanted):
     kernels = kernels_of(module, list(CASES).index(case))
     assert any(wanted in text for text in kernels.values()), kernels
+
+
+@pytest.mark.parametrize("case", ["softmax", "long softmax", "layer norm", "layer norm of halves"])
+def test_stages_along_a_row_are_one_kernel(module, case):
+    assert len(kernels_of(module, list(CASES).index(case))) == 1
 
 
 @pytest.mark.parametrize("mode", ["tf32", "bf16"])
