@@ -3,8 +3,9 @@
 
 Needs an NVIDIA GPU, a PyTorch that uses it, and for the models torchvision and transformers. Every
 model has random weights and one set of random inputs. Both get inputs in the memory of the host and
-give results back there. *device* is the time of the recorded graph alone, copies included, and of
-PyTorch's own graph of the same model. One round times each of them once, in turn; medians.
+give results back there; PyTorch runs eagerly, and as its own CUDA graph where the model can be
+captured as one. One round times each of them once, in turn; medians. ``--profile`` prints the
+kernels that take most of a run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host side against a driver that only writes down what it is asked.
 
-No GPU was at hand: the order of calls and their arguments are checked, not their effect.
+The order of calls and their arguments are checked, not their effect.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from intarsia_cuda.driver import CudaDevice, device_name
+from intarsia_cuda.driver import CudaDevice, device_capability, device_name
 from intarsia_cuda.loader import LoadedModel, load
 from intarsia_cuda.program import DeviceProgram, Start, plan_operations, program_from_json
 from intarsia_runtime.artifact.plan import (
@@ -36,6 +36,7 @@ class Recorder:
     """A driver that gives numbers for everything, and memory of the host for pinned memory."""
 
     CUstreamCaptureMode = Mode
+    CUdevice_attribute = int
 
     def __init__(self, fail=None):
         self.calls = []
@@ -52,7 +53,9 @@ class Recorder:
                     raise answer
                 return (answer, None)
             if name == "cuDeviceGetName":
-                return 0, b"NVIDIA Test\0\0"
+                return 0, b"NVIDIA Test\0\0what was there before"
+            if name == "cuDeviceGetAttribute":
+                return 0, {75: 8, 76: 6}[args[0]]
             if name == "cuMemHostAlloc":
                 self.pinned.append(ctypes.create_string_buffer(args[0]))
                 return 0, ctypes.addressof(self.pinned[-1])
@@ -225,6 +228,10 @@ def test_without_a_driver_the_hint_names_emulation():
 
 def test_names_the_device():
     assert device_name(Recorder()) == "NVIDIA Test"
+
+
+def test_asks_for_the_compute_capability():
+    assert device_capability(Recorder()) == 86
 
 
 def test_without_the_binding(monkeypatch):

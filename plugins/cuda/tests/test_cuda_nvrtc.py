@@ -7,6 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import intarsia
@@ -189,3 +190,15 @@ def test_says_that_nvrtc_does_not_load():
 def test_says_that_nvrtc_fails():
     with pytest.raises(ToolchainError, match="a call of NVRTC failed: 7"):
         nvrtc_version(Failing)
+
+
+def test_products_of_quantized_operators_are_not_joined_with_sums(make_target):
+    """The compiler joins a product and a sum where it is free to; a float kernel shows that."""
+    scale, zero = np.float32(0.1), np.uint8(3)
+    quantized = (np.zeros((8, 8), np.uint8), scale, zero)
+    case = ("qnn.add", (*quantized, *quantized, scale, zero), {})
+    _, made = compiled(make_target, case, arch="sm_90")
+    assert b"mul.rn.f32" in made.ptx
+    assert b"fma.rn.f32" not in made.ptx.partition(b".entry")[2].partition(b"div.rn")[0]
+    case = ("nn.gelu", (np.zeros((8, 8), np.float32),), {})
+    assert b"fma.rn.f32" in compiled(make_target, case, arch="sm_90")[1].ptx

@@ -9,10 +9,11 @@ import sys
 import pytest
 
 from intarsia.host.host import Host
+from intarsia_cuda import driver
 from intarsia_cuda.nvrtc import supported_architectures
 from intarsia_cuda.occupancy import limits_of
 from intarsia_cuda.target import ARCHITECTURES, LEGACY, CudaOptions, canonicalize
-from intarsia_runtime.errors import TargetError
+from intarsia_runtime.errors import TargetError, WorkerLost
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,32 @@ def test_options_that_do_not_go_together(options, message):
 def test_unknown_architecture(host):
     with pytest.raises(TargetError, match="arch"):
         host.target("cuda -arch=sm_99")
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch"), [(90, "sm_90"), (75, "sm_75"), (61, "sm_61"), (87, "sm_87")]
+)
+def test_native_is_the_gpu_of_this_machine(host, monkeypatch, capability, arch):
+    monkeypatch.setattr(driver, "device_capability", lambda: capability)
+    assert host.target("cuda -arch=native").fallback.options.arch == arch
+
+
+def test_native_is_an_older_gpu_of_the_same_kind(host, monkeypatch):
+    monkeypatch.setattr(driver, "device_capability", lambda: 129)
+    assert host.target("cuda -arch=native").fallback.options.arch == "sm_121"
+
+
+def test_native_needs_a_gpu_that_is_known(host, monkeypatch):
+    monkeypatch.setattr(driver, "device_capability", lambda: 200)
+    with pytest.raises(TargetError, match=r"compute capability 20\.0, which is not known"):
+        host.target("cuda -arch=native")
+
+    def none():
+        raise WorkerLost("there is no CUDA driver")
+
+    monkeypatch.setattr(driver, "device_capability", none)
+    with pytest.raises(TargetError, match="a GPU in this machine: there is no CUDA driver"):
+        host.target("cuda -arch=native")
 
 
 @pytest.mark.parametrize("name", ["t4", "nvidia-t4", "Tesla T4", "nvidia/t4"])
