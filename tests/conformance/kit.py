@@ -42,9 +42,10 @@ def exempt(plugin: str) -> dict[str, str]:
 
 
 def shipped() -> list[str]:
-    """Names of the plugins whose sources are in this repository."""
+    """Names of the accelerators and backends whose sources are in this repository."""
     manifests = (ROOT / "plugins").glob("*/src/*/plugin.toml")
-    return sorted(tomllib.loads(path.read_text(encoding="utf-8"))["name"] for path in manifests)
+    tables = [tomllib.loads(path.read_text(encoding="utf-8")) for path in manifests]
+    return sorted(table["name"] for table in tables if table.get("target-kind"))
 
 
 _LOAD = """

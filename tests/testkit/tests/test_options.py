@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from intarsia.target.options import OptionRow, option_rows
 from intarsia_ir.graph.walk import calls
+from intarsia_runtime.errors import UsageError
 from intarsia_testkit.blocks import choose_blocks, heavy_graph
 from intarsia_testkit.subject import open_subject
 from intarsia_testkit.verdicts import observe_options
@@ -18,6 +21,11 @@ def silent(
     rows: list[OptionRow] = [row for row in option_rows(options) if row.flag == flag]
     assert len(rows) == 1
     return observe_options(subject, rows)
+
+
+def test_a_frontend_is_not_checked() -> None:
+    with pytest.raises(UsageError, match="the plugin 'onnx' has no target kind to check"):
+        open_subject("onnx")
 
 
 def test_a_graph_of_heavy_operators_has_one_call_of_each() -> None:

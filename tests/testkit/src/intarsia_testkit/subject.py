@@ -235,7 +235,7 @@ def open_subject(
     The other arguments are fields of :class:`Subject`.
 
     Raises:
-        UsageError: It is not installed.
+        UsageError: It is not installed, or neither an accelerator nor a backend.
     """
     if not name:
         raise UsageError(
@@ -244,6 +244,11 @@ def open_subject(
         )
     for found in _all_found():
         if name_key(name) in (name_key(found.name), name_key(found.distribution)):
+            if found.manifest is not None and not found.manifest.kinds:
+                raise UsageError(
+                    f"the plugin '{found.name}' has no target kind to check",
+                    hint="the kit checks accelerators and backends",
+                )
             return Subject(found, target, tolerances, limit, compile_only, contexts)
     installed = ", ".join(sorted({found.name for found in _all_found()})) or "none"
     raise UsageError(f"no plugin is called '{name}'", hint=f"installed: {installed}")

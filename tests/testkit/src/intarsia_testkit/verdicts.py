@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 from intarsia.driver.stages import compile_regions, partition_module
 from intarsia.host.host import Host
 from intarsia.target.options import OptionRow
-from intarsia.target.target import Target
+from intarsia.target.target import CompositeTarget
 from intarsia_ir.graph.expr import Call
 from intarsia_ir.graph.match import match_pattern, root_operators
 from intarsia_ir.graph.walk import count_uses
@@ -177,7 +177,7 @@ def _observations(subject: Subject, host: Host, options: str, shapes: Shapes) ->
     yield from (" ".join(region.nodes) for kept in cuts for region in kept.regions)
     if subject.is_accelerator and host.has_hook(target.accelerators[0].kind.name, "partition"):
         for kept in cuts:
-            yield from _answers(host, kept.regions, target.accelerators[0])
+            yield from _answers(host, kept.regions, target)
     for kept in cuts if shapes == DEEP else cuts[:1]:
         for unit in compile_regions(host, kept.regions[:1], target):
             yield from _digests(unit)
@@ -186,9 +186,12 @@ def _observations(subject: Subject, host: Host, options: str, shapes: Shapes) ->
             yield from _digests(unit)
 
 
-def _answers(host: Host, regions: Sequence[Region], target: Target) -> Iterator[str]:
+def _answers(host: Host, regions: Sequence[Region], target: CompositeTarget) -> Iterator[str]:
     """What the hook ``partition`` says of regions; greedy cuts overrule some of it."""
-    answer = host.call("partition", target.kind.name, regions=regions, target=target)
+    own = target.accelerators[0]
+    answer = host.call(
+        "partition", own.kind.name, regions=regions, target=own, fallback=target.fallback
+    )
     for region in cast("Sequence[Region]", answer):
         yield f"{region.name} {len(region.origins)} {region.code} {region.why}"
 
