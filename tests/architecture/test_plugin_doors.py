@@ -36,7 +36,6 @@ DOORS = {
     ("host/activation.py", "_imported"),  # the module with the hooks, which go to pluggy
     ("host/trial_child.py", "_load_contract"),  # modules of the contract, named beside it
     ("intarsia_runtime/discovery.py", "load"),  # what an entry point names
-    ("__init__.py", "__getattr__"),  # modules of the core by their names
     ("cli/main.py", "get_command"),
     ("host/trial_child.py", "_load_contract"),  # modules of the contract by their names
     ("intarsia_runtime/lazy.py", "get"),  # modules of Intarsia by their names

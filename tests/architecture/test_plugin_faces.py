@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import intarsia
+
 from .source_tree import ROOT
 
 ACCELERATORS = ("arm_acl", "dnnl", "ethos-n", "ethos-u", "tensorrt")
@@ -25,10 +27,15 @@ FACES = (
     "intarsia.plugin.testing",
     "intarsia_runtime.plugin",
 )
-BACKENDS = ("llvm", "c", "cuda")
-"""Import the loop compiler and the IR besides: distributions of their own."""
+ALLOWED = {
+    **dict.fromkeys(("llvm", "c", "cuda"), ("intarsia_ir", "intarsia_loops", "intarsia_runtime")),
+    "onnx": ("intarsia_ir", "intarsia_runtime"),
+    "torch": ("intarsia_ir", "intarsia_onnx", "intarsia_runtime"),
+}
+"""Plugins that import other distributions of core besides the faces, and those."""
 
-FLOORS = ("intarsia_ir", "intarsia_loops", "intarsia_runtime")
+USER_FACE = "intarsia"
+"""What a user imports: :mod:`intarsia_torch` builds with it, as a user does."""
 
 
 def package(plugin: str) -> Path:
@@ -60,7 +67,7 @@ def test_accelerators_import_the_faces_only(plugin: str) -> None:
     assert outside == []
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("face", [USER_FACE, *FACES])
 def test_a_face_has_the_names_that_it_lists(face: str) -> None:
     module = importlib.import_module(face)
     assert sorted(module.__all__) == dir(module)
@@ -70,7 +77,7 @@ def test_a_face_has_the_names_that_it_lists(face: str) -> None:
         _ = module.no_such_name
 
 
-@pytest.mark.parametrize("face", [face for face in FACES if not face.endswith(".loader")])
+@pytest.mark.parametrize("face", [USER_FACE, *(f for f in FACES if f != "intarsia.plugin.loader")])
 def test_type_checkers_read_the_names_that_a_face_lists(face: str) -> None:
     module = importlib.import_module(face)
     tree = ast.parse(Path(typing.cast("str", module.__file__)).read_text(encoding="utf-8"))
@@ -84,14 +91,21 @@ def test_type_checkers_read_the_names_that_a_face_lists(face: str) -> None:
     assert sorted(typed) == sorted(module.__all__)
 
 
-@pytest.mark.parametrize("plugin", BACKENDS)
-def test_backends_import_of_the_host_its_faces_only(plugin: str) -> None:
+def test_every_plugin_is_checked() -> None:
+    assert {*ACCELERATORS, *ALLOWED} == {path.parent.name for path in ROOT.glob("plugins/*/src")}
+
+
+@pytest.mark.parametrize("plugin", ALLOWED)
+def test_plugins_import_of_the_host_its_faces_only(plugin: str) -> None:
     outside = [
         row
         for row in imports(plugin)
-        if row[1] not in FACES and row[1].partition(".")[0] not in FLOORS
+        if row[1] not in FACES and row[1].partition(".")[0] not in ALLOWED[plugin]
     ]
-    assert outside == []
+    users = [row for row in outside if row[1] == USER_FACE]
+    assert [row for row in outside if row not in users] == []
+    assert users == [] or plugin == "torch"
+    assert {name for _, _, name in users} - {""} <= set(dir(intarsia))
 
 
 @pytest.mark.parametrize("plugin", ACCELERATORS)

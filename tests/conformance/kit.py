@@ -29,6 +29,9 @@ STAND_INS: Mapping[str, str] = MappingProxyType(
 )
 """Where a machine lacks the device of a plugin: the target that can be checked there instead."""
 
+CONTEXTS: Mapping[str, str] = MappingProxyType({"llvm": "-mcpu=sapphirerapids"})
+"""Options of a plugin beside which others take effect: of a processor with matrix registers."""
+
 
 def exempt(plugin: str) -> dict[str, str]:
     """The checks that cannot apply to a plugin on this machine, each with its reason."""
@@ -39,9 +42,10 @@ def exempt(plugin: str) -> dict[str, str]:
 
 
 def shipped() -> list[str]:
-    """Names of the plugins whose sources are in this repository."""
+    """Names of the accelerators and backends whose sources are in this repository."""
     manifests = (ROOT / "plugins").glob("*/src/*/plugin.toml")
-    return sorted(tomllib.loads(path.read_text(encoding="utf-8"))["name"] for path in manifests)
+    tables = [tomllib.loads(path.read_text(encoding="utf-8")) for path in manifests]
+    return sorted(table["name"] for table in tables if table.get("target-kind"))
 
 
 _LOAD = """
@@ -105,6 +109,7 @@ def kit_command(
     command = [python, "-m", "pytest", "--pyargs", "intarsia_testkit", "-q", "-c", os.devnull]
     command += [f"--rootdir={folder}", "-p", "no:cacheprovider", f"--intarsia-cases={CASES}"]
     command += [f"--intarsia-exempt={c}={r}" for c, r in exempt(plugin).items()]
+    command += [f"--intarsia-context={CONTEXTS[plugin]}"] if plugin in CONTEXTS else []
     command += [f"--intarsia-target={with_.target}"] if with_.target else []
     if with_.compile_only:
         command.append(f"--intarsia-compile-only={with_.compile_only}")

@@ -280,6 +280,8 @@ def test_the_target_comes_from_scope_environment_or_file(
         dynamo.backend(graph(), [x])
     monkeypatch.setenv("INTARSIA_TARGET", "llvm")
     dynamo.backend(graph(), [x])
+    with pytest.raises(TargetError, match=r"target_host .* is not the host of the target"):
+        dynamo.backend(graph(), [x], options={"target_host": "llvm -mcpu=haswell"})
     monkeypatch.setenv("INTARSIA_TARGET", "nothing")
     with intarsia.Host().target("llvm"):
         dynamo.backend(graph(), [x])

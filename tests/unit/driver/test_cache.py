@@ -13,16 +13,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import intarsia
 from intarsia.driver import artifact as artifact_module
 from intarsia.driver import cache as cache_module
 from intarsia.driver.artifact import Artifact
 from intarsia.driver.build import build
 from intarsia.driver.cache import BuildCache, KeptArtifact, open_cache
-from intarsia_ir.graph.expr import Function, Var, call
+from intarsia.host.host import Host
+from intarsia_ir.graph.expr import Function, Var, call, constant
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops.binary import Multiply
 from intarsia_ir.ops.unary import Tanh
 from intarsia_runtime.artifact.archive import read_passport
 from intarsia_runtime.artifact.passport import Passport
@@ -30,7 +34,7 @@ from intarsia_runtime.artifact.write import Aside
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UsageError
 
-from .toy import host_of
+from .toy import Backend, compile_main, host_of
 
 KEY = {"model": "m", "target": "toy", "list": [1, 2]}
 
@@ -56,6 +60,41 @@ def close(found: Artifact | KeptArtifact) -> None:
     """Close the file that an artifact from the cache lies in."""
     if isinstance(found, KeptArtifact):
         found.file.close()
+
+
+def module(factor: float = 2.0) -> IRModule:
+    x = Var("x", TensorType((2, 3), DType.FLOAT32))
+    body = call(Multiply, x, constant(np.full(3, factor, np.float32)))
+    return IRModule({"main": Function((x,), body)})
+
+
+def test_a_module_is_built_once_and_fetched_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(Host, "fingerprint", lambda host, kind: f"the files of {kind}")
+    built: list[object] = []
+    host = host_of(Backend(lambda unit, target: built.append(unit) or compile_main(unit, target)))
+
+    def kinds_of(*modules: IRModule, **options: Any) -> list[type]:
+        found = [intarsia.build_cached(one, "toy", host=host, **options) for one in modules]
+        for one in found:
+            close(one)
+        return [type(one) for one in found]
+
+    assert kinds_of(module(), module(), module(3.0)) == [Artifact, KeptArtifact, Artifact]
+    assert kinds_of(module(), module(), mod_name="b") == [Artifact, KeptArtifact]
+    assert len(built) == 3
+    monkeypatch.setenv("INTARSIA_CACHE_SIZE", "0")
+    assert kinds_of(module()) == [Artifact]
+
+
+def test_what_cannot_be_kept_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path))
+    for _ in range(2):  # plugins that are no files have no fingerprint
+        assert isinstance(intarsia.build_cached(module(), "toy", host=host_of()), Artifact)
+    with pytest.raises(UsageError, match=r"build.. has no option 'max_region'"):
+        intarsia.build_cached(module(), "toy", host=host_of(), max_region=3)
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_another_version_of_the_host_or_another_processor_is_measured_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     measured(Maker())
-    monkeypatch.setattr(claims, "own_version", lambda: "9.9")
+    monkeypatch.setattr(claims, "__version__", "9.9")
     newer = Maker()
     measured(newer)
     assert len(newer.made) == 3

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from intarsia.driver import story
 from intarsia.driver.build import build, build_request, request_build
 from intarsia.driver.model_partition import partition_model
-from intarsia.driver.request import OPTIONS
+from intarsia.driver.request import BUILD_OPTIONS
 from intarsia_ir.partition.recorded import recorded_regions
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
@@ -110,7 +110,7 @@ def test_a_request_has_all_options_and_nothing_twice() -> None:
     request = request_build(
         net(2, 4), "toy", mod_name="net", host=host_of(), place={"first": "!toy"}
     )
-    assert {"shapes", "plan", "rules", "place", "dump_ir", "measure"} <= set(OPTIONS)
+    assert {"shapes", "plan", "rules", "place", "dump_ir", "measure"} <= set(BUILD_OPTIONS)
     assert [rule.text for rule in request.rules] == ["first!=toy"]
     assert (request.name, request.given_executor, request.executor.kind) == ("net", None, "aot")
     assert build_request(request).passport.name == "net"

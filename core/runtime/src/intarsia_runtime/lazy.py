@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping
 
 def lazy_names(
     module: str, homes: Mapping[str, str]
-) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a module (PEP 562).
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` (PEP 562) and ``__all__`` of a module.
+
+    Type checkers read the names from imports ``from home import name as name`` in the block
+    ``if TYPE_CHECKING`` of the module.
 
     Args:
         module: Its name.
@@ -27,4 +30,5 @@ def lazy_names(
         setattr(sys.modules[module], name, value)
         return value
 
-    return get, lambda: sorted(home_of)
+    names = sorted(home_of)
+    return get, lambda: names, names

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
-from intarsia.driver.pack import own_version
 from intarsia.driver.stages import support_of
+from intarsia.driver.version import __version__
 from intarsia.host.trial import cache_folder
 from intarsia.target.detect import machine_facts
 from intarsia_ir.graph.expr import Call, Function, Var, call
@@ -201,7 +201,7 @@ def _key(host: Host, job: ClaimMeasurement, machine: Mapping[str, object]) -> st
     kinds = dict.fromkeys(part.kind.name for part in job.target.targets)
     facts = {
         "schema": SCHEMA,
-        "intarsia": own_version(),
+        "intarsia": __version__,
         "target": str(job.target),
         "what": job.signature,
         "machine": machine,

@@ -18,7 +18,7 @@ from typing import cast
 from msgspec import Struct
 
 from intarsia.driver.importing import source_digests
-from intarsia.driver.pack import own_version
+from intarsia.driver.version import __version__
 from intarsia.host.host import Host
 from intarsia_runtime.errors import IntarsiaError, ModelError
 
@@ -226,4 +226,4 @@ def _cell(model: Path, target: str, canonical: str, others: object) -> Cell:
 def _versions(host: Host, targets: Mapping[str, str]) -> list[str]:
     kinds = {part.kind.name for text in targets.values() for part in host.target(text).targets}
     owners = [host.owner(kind) for kind in sorted(kinds)]
-    return [f"intarsia {own_version()}", *(f"{o.distribution} {o.version}" for o in owners)]
+    return [f"intarsia {__version__}", *(f"{o.distribution} {o.version}" for o in owners)]

@@ -10,30 +10,24 @@ compiled is kept as long as torch keeps the graph.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from intarsia.driver.configured import TargetChoice, read_settings
-from intarsia.driver.request import OPTIONS
-from intarsia.host.guard import working_folder
-from intarsia.host.host import Host
-from intarsia.target.kind_table import Origin
-from intarsia.target.target import CompositeTarget, Target
+from intarsia import BUILD_OPTIONS, CompositeTarget, Host, configured_target
 from intarsia_runtime.errors import TargetError, UsageError, did_you_mean
 
 from .builds import build_or_fetch
 from .compiled import CompiledGraph, Results
 
 if TYPE_CHECKING:
-    from intarsia.target.read import OneSpec, TargetSpec
+    from intarsia import OneSpec, TargetSpec
     from intarsia_ir.graph.module import IRModule
     from intarsia_runtime.load import Executable
 
     from .types import GraphModule
 
-_BUILD_OPTIONS = frozenset(OPTIONS) - {"shapes", "progress"}
+_BUILD_OPTIONS = frozenset(BUILD_OPTIONS) - {"shapes", "progress"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +63,7 @@ def backend(
     Args:
         graph_module: The graph.
         example_inputs: Arguments that it is about to be called with.
-        options: Fields of :class:`BackendOptions`, and options of
-            :class:`~intarsia.driver.request.BuildRequest`.
+        options: Fields of :class:`BackendOptions`, and options of :func:`intarsia.build`.
         mode: A name for settings of other backends; there are none here.
 
     Raises:
@@ -92,8 +85,7 @@ def backend(
     target = _target(host, chosen)
 
     def compile_module(module: IRModule) -> Executable:
-        artifact = build_or_fetch(module, target, host, build_options)
-        return artifact.load(threads=chosen.threads)
+        return build_or_fetch(module, target, host, threads=chosen.threads, options=build_options)
 
     return CompiledGraph(
         graph_module,
@@ -106,16 +98,13 @@ def backend(
 
 def _target(host: Host, options: BackendOptions) -> CompositeTarget:
     """The target of the options, the scope, the environment or a file, in this order."""
-    given = options.target if options.target is not None else Target.current()
-    if given is not None:
-        return host.target(given, options.target_host)
-    configured = read_settings(os.environ, working_folder())
-    found, driver = configured.choose("target", None), configured.choose("target-host", None)
-    if found.value is None:
+    if options.target is not None:
+        return host.target(options.target, options.target_host)
+    target = configured_target(host, options.target_host)
+    if target is None:
         known = ", ".join(host.backends()) or "none; e.g. pip install 'intarsia[all]'"
         raise TargetError(
             "no target is given",
             hint=f"options={{'target': ...}} or INTARSIA_TARGET; installed backends: {known}",
         )
-    origin = Origin(found.origin, defaults=configured.options, default_setter=configured.origin)
-    return TargetChoice(found.value, origin, driver.value, driver.origin).read(host)
+    return target

@@ -221,10 +221,26 @@ def plain_graphs(blocks: NetworkBlocks, length: int) -> list[IRModule]:
 
     Of each kind the call with the largest weights.
     """
+    chains = [[number] for number in _heavy(blocks)] + [[*range(length)]]
+    return [_chain(blocks, numbers) for numbers in chains]
+
+
+def heavy_graph(blocks: NetworkBlocks) -> IRModule:
+    """A chain of one call of each heavy kind, the one with the largest weights.
+
+    A backend takes all operators, of which :func:`sample_graph` has the first fifteen: none heavy.
+    """
+    return _chain(blocks, _heavy(blocks))
+
+
+def _heavy(blocks: NetworkBlocks) -> list[int]:
+    """The number of one block of each heavy kind, that with the largest weights."""
     by_weights = sorted(enumerate(blocks.taken), key=_weight_bytes)
-    heavy = {block.name: number for number, block in by_weights if _is_anchor(block)}
-    chains = [[number] for number in heavy.values()] + [[*range(length)]]
-    return [random_graph(blocks, [(3 * n, 0, 1) for n in chain], (0,)) for chain in chains]
+    return [*{block.name: number for number, block in by_weights if _is_anchor(block)}.values()]
+
+
+def _chain(blocks: NetworkBlocks, numbers: Sequence[int]) -> IRModule:
+    return random_graph(blocks, [(3 * number, 0, 1) for number in numbers], (0,))
 
 
 def _weight_bytes(numbered: tuple[int, NetworkBlock]) -> int:

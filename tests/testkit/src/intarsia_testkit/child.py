@@ -164,7 +164,9 @@ def life(name: str, target: str) -> dict[str, object]:
         "weights": [
             str(w.type) for w, d in zip(weights, data, strict=True) if w.data.tobytes() != d
         ],
-        "offloaded": artifact.placement.offloaded if subject.is_accelerator else 1,
+        "offloaded": sum(len(region.nodes) for region in artifact.placement.regions)
+        if subject.is_accelerator
+        else 1,
     }
 
 

@@ -43,6 +43,8 @@ class Conformance(
             do not run and do not count as passed.
         compile_only: Why what it compiles cannot run on this machine, e.g. ``"no such device
             here"``. Every check then ends as exempt where it would run something.
+        contexts: Options of the kind beside which options are tried that change nothing alone, e.g.
+            the processor that has the instructions which they choose: ``("-mcpu=acme-9",)``.
         tolerances: Element type to the relative error that the hardware makes, e.g.
             ``{"float32": 1e-3}``; one rounding of the type by default.
     """
@@ -51,6 +53,7 @@ class Conformance(
     target: ClassVar[str] = ""
     exempt: ClassVar[Mapping[str, str]] = MappingProxyType({})
     compile_only: ClassVar[str] = ""
+    contexts: ClassVar[tuple[str, ...]] = ()
     tolerances: ClassVar[Mapping[str, float]] = MappingProxyType({})
 
     @pytest.fixture
@@ -61,6 +64,8 @@ class Conformance(
         try:
             limit = cast("int", request.config.getoption("--intarsia-cases"))
             reason = request.config.getoption("--intarsia-compile-only") or self.compile_only
-            return open_subject(name, chosen, self.tolerances, limit, reason)
+            given = cast("list[str]", request.config.getoption("--intarsia-context"))
+            contexts = (*self.contexts, *given)
+            return open_subject(name, chosen, self.tolerances, limit, reason, contexts)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None

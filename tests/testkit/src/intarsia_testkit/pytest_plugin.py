@@ -41,6 +41,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--intarsia-compile-only", default=None, type=_reason, metavar="REASON",
         help="compile and run nothing: what is compiled cannot run on this machine",
     )  # fmt: skip
+    group.addoption(
+        "--intarsia-context", action="append", default=[], metavar="OPTIONS",
+        help="options of the kind beside which others are tried for an effect",
+    )  # fmt: skip
     group.addoption("--intarsia-json", default="", metavar="FILE", help="write the result")
     group.addoption("--intarsia-badge", default="", metavar="FILE", help="write an SVG badge")
 

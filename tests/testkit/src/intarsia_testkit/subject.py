@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
@@ -46,6 +46,7 @@ class Subject:
         tolerances: Element type to relative error, where the plugin's own is larger.
         limit: Most cases of each operator; 0 for all.
         compile_only: Why what is compiled cannot run on this machine; empty if it can.
+        contexts: Options beside which options are tried that change nothing alone.
     """
 
     found: Found
@@ -53,6 +54,7 @@ class Subject:
     tolerances: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     limit: int = 0
     compile_only: str = ""
+    contexts: Sequence[str] = ()
 
     def cases(self) -> Mapping[str, tuple[Case, ...]]:
         """The cases of each operator that it is checked with."""
@@ -226,13 +228,14 @@ def open_subject(
     tolerances: Mapping[str, float] = MappingProxyType({}),
     limit: int = 0,
     compile_only: str = "",
+    contexts: Sequence[str] = (),
 ) -> Subject:
     """Return the installed plugin called ``name``, or of that distribution.
 
     The other arguments are fields of :class:`Subject`.
 
     Raises:
-        UsageError: It is not installed.
+        UsageError: It is not installed, or neither an accelerator nor a backend.
     """
     if not name:
         raise UsageError(
@@ -241,6 +244,11 @@ def open_subject(
         )
     for found in _all_found():
         if name_key(name) in (name_key(found.name), name_key(found.distribution)):
-            return Subject(found, target, tolerances, limit, compile_only)
+            if found.manifest is not None and not found.manifest.kinds:
+                raise UsageError(
+                    f"the plugin '{found.name}' has no target kind to check",
+                    hint="the kit checks accelerators and backends",
+                )
+            return Subject(found, target, tolerances, limit, compile_only, contexts)
     installed = ", ".join(sorted({found.name for found in _all_found()})) or "none"
     raise UsageError(f"no plugin is called '{name}'", hint=f"installed: {installed}")

@@ -6,13 +6,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import TypeAlias, cast
 
 from intarsia.driver.stages import compile_regions, partition_module
 from intarsia.host.host import Host
 from intarsia.target.options import OptionRow
-from intarsia.target.target import Target
+from intarsia.target.target import CompositeTarget
 from intarsia_ir.graph.expr import Call
 from intarsia_ir.graph.match import match_pattern, root_operators
 from intarsia_ir.graph.walk import count_uses
@@ -23,7 +23,15 @@ from intarsia_ir.regions.support import Code, SupportTable
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import IntarsiaError
 
-from .blocks import DEEP, LARGE, choose_blocks, other_blocks, plain_graphs, sample_graph
+from .blocks import (
+    DEEP,
+    LARGE,
+    choose_blocks,
+    heavy_graph,
+    other_blocks,
+    plain_graphs,
+    sample_graph,
+)
 from .cases.case import Case
 from .running import Batch, compile_module
 from .subject import Subject
@@ -89,13 +97,18 @@ def accepted(table: SupportTable, cases: Sequence[Case], *, fixed: bool) -> tupl
 
 
 def observe_options(subject: Subject, rows: Sequence[OptionRow]) -> list[str]:
-    """One line for every option of which no value changes anything that can be seen."""
+    """One line for every option of which no value changes anything that can be seen.
+
+    What nothing shows alone is tried beside the options of each of the subject's contexts.
+    """
     host = Host()
     silent = tuple(rows)
-    for shapes in SIZES:
+    for context, shapes in product(("", *subject.contexts), SIZES):
         if silent:
-            default = list(_observations(subject, host, "", shapes))
-            silent = tuple(r for r in silent if not _shows(subject, host, r, default, shapes))
+            default = list(_observations(subject, host, context, shapes))
+            silent = tuple(
+                row for row in silent if not _shows(subject, host, row, context, default, shapes)
+            )
     return [
         f"-{row.flag} changes nothing (tried {', '.join(_values(row)) or 'none to try'})"
         for row in silent
@@ -103,12 +116,19 @@ def observe_options(subject: Subject, rows: Sequence[OptionRow]) -> list[str]:
 
 
 def _shows(
-    subject: Subject, host: Host, row: OptionRow, default: Sequence[str], shapes: Shapes
+    subject: Subject,
+    host: Host,
+    row: OptionRow,
+    context: str,
+    default: Sequence[str],
+    shapes: Shapes,
 ) -> bool:
     """Whether a value of an option changes what is seen; looks no further than the first change."""
+    if f"-{row.flag}=" in context:
+        return False
     for value in _values(row):
         try:
-            seen = _observations(subject, host, f"-{row.flag}={value}", shapes)
+            seen = _observations(subject, host, f"{context} -{row.flag}={value}", shapes)
             if any(one != other for one, other in zip_longest(seen, default)):
                 return True
         except IntarsiaError:  # an option that refuses a value looks at it
@@ -157,17 +177,21 @@ def _observations(subject: Subject, host: Host, options: str, shapes: Shapes) ->
     yield from (" ".join(region.nodes) for kept in cuts for region in kept.regions)
     if subject.is_accelerator and host.has_hook(target.accelerators[0].kind.name, "partition"):
         for kept in cuts:
-            yield from _answers(host, kept.regions, target.accelerators[0])
+            yield from _answers(host, kept.regions, target)
     for kept in cuts if shapes == DEEP else cuts[:1]:
         for unit in compile_regions(host, kept.regions[:1], target):
             yield from _digests(unit)
-    for unit in compile_module(subject, module, options=options).units:
-        yield from _digests(unit)
+    for compiled in (module,) if subject.is_accelerator else (module, heavy_graph(used)):
+        for unit in compile_module(subject, compiled, options=options).units:
+            yield from _digests(unit)
 
 
-def _answers(host: Host, regions: Sequence[Region], target: Target) -> Iterator[str]:
+def _answers(host: Host, regions: Sequence[Region], target: CompositeTarget) -> Iterator[str]:
     """What the hook ``partition`` says of regions; greedy cuts overrule some of it."""
-    answer = host.call("partition", target.kind.name, regions=regions, target=target)
+    own = target.accelerators[0]
+    answer = host.call(
+        "partition", own.kind.name, regions=regions, target=own, fallback=target.fallback
+    )
     for region in cast("Sequence[Region]", answer):
         yield f"{region.name} {len(region.origins)} {region.code} {region.why}"
 

@@ -100,15 +100,8 @@ def choose_target(
     ctx: click.Context, configured: Configured, values: Mapping[str, Any]
 ) -> TargetChoice:
     """The target of the command line, or else of the environment or a file."""
-    given = configured.choose("target", values["build_target"])
-    host = configured.choose("target-host", values["build_target_host"])
-    origin = Origin(
-        name=given.origin or GIVEN_NAME,
-        overrides=set_options(ctx, "target"),
-        defaults=configured.options,
-        default_setter=configured.origin,
-    )
-    return TargetChoice(given.value, origin, host.value, host.origin or GIVEN_NAME)
+    given, driver = values["build_target"], values["build_target_host"]
+    return configured.target(given, driver, set_options(ctx, "target"))
 
 
 def read_targets(ctx: click.Context, texts: Sequence[str]) -> dict[str, CompositeTarget]:

@@ -23,7 +23,7 @@ from .open_build import compile_open
 from .open_program import compile_instead, compile_program_or_model
 from .optional import require_tools
 from .place import rules_of
-from .request import OPTIONS, BuildRequest, dump_to
+from .request import BUILD_OPTIONS, BuildRequest, dump_to
 from .shapes import build_shapes
 from .size_choices import size_choices
 from .source import source_of
@@ -224,8 +224,9 @@ def _checked(options: Mapping[str, Options]) -> dict[str, Options]:
         UsageError: There is no such option, or ``place`` is no mapping of nodes to kinds.
     """
     for name in options:
-        if name not in OPTIONS:
-            raise UsageError(f"build() has no option '{name}'", hint=did_you_mean(name, OPTIONS))
+        if name not in BUILD_OPTIONS:
+            hint = did_you_mean(name, BUILD_OPTIONS)
+            raise UsageError(f"build() has no option '{name}'", hint=hint)
     chosen = {name: value for name, value in options.items() if value is not None}
     chosen["dump"] = dump_to(chosen.pop("dump_ir", None))
     place = chosen.pop("place", None)

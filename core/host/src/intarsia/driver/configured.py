@@ -19,6 +19,7 @@ current folder upwards.
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,9 +30,11 @@ from msgspec.structs import replace
 
 from intarsia_runtime.errors import TargetError, UsageError, did_you_mean
 
+from ..host.guard import working_folder
 from ..host.host import Host
 from ..target.kind_table import GIVEN_NAME, Origin
-from ..target.read import read_host
+from ..target.options import Value
+from ..target.read import OneSpec, read_host
 from ..target.target import CompositeTarget, Target
 
 KEYS = ("target", "target-host", "executor", "runtime")
@@ -63,6 +66,30 @@ class Configured(Struct, frozen=True):
     )
     origin: str = ""
 
+    def target(
+        self,
+        given: str | None = None,
+        target_host: OneSpec | None = None,
+        overrides: Mapping[str, Mapping[str, Value]] | None = None,
+    ) -> TargetChoice:
+        """The target and its host that are given, or else those of environment or file.
+
+        Args:
+            given: The target, as on the command line.
+            target_host: The host.
+            overrides: Kind to option to value, as on the command line.
+        """
+        text, driver = self.choose("target", given), self.choose("target-host", None)
+        origin = Origin(
+            name=text.origin or GIVEN_NAME,
+            overrides=overrides or {},
+            defaults=self.options,
+            default_setter=self.origin,
+        )
+        if target_host is not None:
+            return TargetChoice(text.value, origin, target_host)
+        return TargetChoice(text.value, origin, driver.value, driver.origin or GIVEN_NAME)
+
     def choose(self, key: str, given: str | None) -> Setting:
         """The value on the command line, or else the one of environment or file."""
         if given is not None:
@@ -82,7 +109,7 @@ class TargetChoice(Struct, frozen=True):
 
     text: str | None
     origin: Origin
-    target_host: str | None = None
+    target_host: OneSpec | None = None
     host_origin: str = GIVEN_NAME
 
     @property
@@ -114,7 +141,7 @@ class TargetChoice(Struct, frozen=True):
             where = f"{self.origin.name}, {error.where}".removesuffix(", ")
             raise error.at(where) from None
 
-    def _driver(self, host: Host) -> str | Target | None:
+    def _driver(self, host: Host) -> OneSpec | None:
         """The host of the target; one that is not from the command line is read here.
 
         Raises:
@@ -126,6 +153,30 @@ class TargetChoice(Struct, frozen=True):
             return read_host(self.target_host, host, self.origin.named(self.host_origin))
         except UsageError as error:
             raise error.at(f"{self.host_origin}, {error.where}".removesuffix(", ")) from None
+
+
+def configured_target(
+    host: Host | None = None, target_host: OneSpec | None = None
+) -> CompositeTarget | None:
+    """Return the target that is chosen outside of a call; ``None`` if nobody chooses one.
+
+    It is that of the ``with`` statement around, or else of the environment variable
+    ``INTARSIA_TARGET``, or else of the nearest file with settings.
+
+    Args:
+        host: The plugins; those installed if ``None``.
+        target_host: The backend that drives it, if that is not chosen with it.
+
+    Raises:
+        TargetError: The target is wrong; the place names the file or the variable.
+        UsageError: The file is broken.
+    """
+    host = host or Host()
+    scope = Target.current()
+    if scope is not None:
+        return host.target(scope, target_host)
+    choice = read_settings(os.environ, working_folder()).target(target_host=target_host)
+    return None if choice.text is None else choice.read(host)
 
 
 def read_settings(

@@ -19,11 +19,11 @@ from intarsia_runtime.errors import IntarsiaError, ModelError, ResourceError, Un
 
 from .artifact import Artifact
 from .config import Executor, Runtime
-from .pack import own_version
 from .parts import Piece, join
 from .place import merge_placements
 from .request import BuildRequest
 from .source import ModuleSource
+from .version import __version__
 
 if TYPE_CHECKING:
     from intarsia_onnx.dynamic import DynamicModel
@@ -123,7 +123,7 @@ def pack_program(
     machine = detect_machine()
     passport = Passport(
         name=request.name,
-        intarsia=own_version(),
+        intarsia=__version__,
         target=str(request.target),
         os=machine.os,
         arch=machine.arch,
@@ -133,7 +133,7 @@ def pack_program(
                 "main",
                 LOADER,
                 tuple(sorted(files)),
-                plugin=f"intarsia-onnx=={own_version()}",
+                plugin=f"intarsia-onnx=={__version__}",
                 format=SCHEMA,
             ),
         ),

@@ -13,16 +13,22 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from intarsia_ir.graph.digest import module_digest
+from intarsia_ir.graph.module import IRModule
 from intarsia_ir.partition.cost import Plan
 
 from ..host.fingerprint import own_files
 from .cache import BuildCache, KeptArtifact, Key, Save, open_cache
 from .importing import source_digests
-from .pack import own_version
 from .tuned import records_path
+from .version import __version__
 
 if TYPE_CHECKING:
+    from ..host.host import Host
+    from ..target.read import TargetSpec
     from .artifact import Artifact
+    from .build import Options
+    from .importing import Model
     from .request import BuildRequest
 
 SCHEMA = 2
@@ -59,7 +65,7 @@ def build_key(request: BuildRequest, digests: Mapping[str, str] | None = None) -
     shapes = request.shapes or {}
     return {
         "schema": SCHEMA,
-        "intarsia": own_version(),
+        "intarsia": __version__,
         "sources": _sources(),
         "python": sys.version,
         "name": request.name,
@@ -173,6 +179,41 @@ def _unkept(make: Callable[[], Artifact], save: Save | None) -> Artifact:
     if save is not None:
         save(artifact, None)
     return artifact
+
+
+def build_cached(
+    ir_mod: Model, target: TargetSpec | None = None, *, host: Host | None = None, **options: Options
+) -> Artifact | KeptArtifact:
+    """Compile a model, or fetch what an earlier call, or an earlier process, made of the same.
+
+    The key of a build has the content of the model, the target, the options, the versions of the
+    plugins, and all else that decides the bytes of the artifact. What cannot be kept is built.
+
+    Args:
+        ir_mod: As in :func:`intarsia.build`; bytes, and modules with branches, are not kept.
+        target: As there.
+        host: As there.
+        options: The other arguments of :func:`intarsia.build`.
+
+    Returns:
+        What can be saved and loaded, and has a ``passport`` and a ``placement``.
+
+    Raises:
+        IntarsiaError: As :func:`intarsia.build`.
+    """
+    from .build import build_request, request_build  # imports every stage
+
+    request = request_build(ir_mod, target, host=host, **options)
+    cache = cache_of(request)
+    if not isinstance(ir_mod, IRModule):
+        return build_or_fetch(request, cache=cache)
+    digest = None if cache is None else module_digest(ir_mod)
+    key = None if digest is None else build_key(request, {"": digest})
+    if cache is None or key is None:
+        return build_request(request)
+    return cache.fetch(
+        key, partial(build_request, request), lambda: module_digest(ir_mod) == digest
+    )
 
 
 def untouched(files: Sequence[Path], since: int) -> bool:

@@ -17,11 +17,11 @@ from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import TargetError
-from intarsia_runtime.installed import installed_version
 
 from ..host.host import Host
 from .artifact import Artifact, collect_constants
 from .request import BuildRequest
+from .version import __version__
 
 _ELF = (b"\x7fELF\x01\x01", b"\x7fELF\x02\x01")  # 32 and 64 bits, little-endian
 _ELF_MACHINES = MappingProxyType({40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"})
@@ -56,7 +56,7 @@ def pack(
     functions = {region.name: region.function for region in partitioned.regions}
     passport = Passport(
         name=request.name,
-        intarsia=own_version(),
+        intarsia=__version__,
         target=str(target),
         os=machine.os,
         arch=_arch(units[0], machine.arch),
@@ -78,11 +78,6 @@ def pack(
     constants = collect_constants(lowered.constants, units)
     kept = request.annotated(partitioned.module) if runtime.is_freestanding else None
     return Artifact(passport, tuple(units), constants, partitioned.placement, kept)
-
-
-def own_version() -> str:
-    """Return the version of Intarsia; ``0`` when it runs without being installed."""
-    return installed_version("intarsia") or "0"
 
 
 def _check_one_machine(units: Sequence[CompiledUnit]) -> None:

@@ -156,7 +156,7 @@ class BuildRequest:
 
 
 _MADE = ("given_executor", "is_open", "name", "dump")
-OPTIONS = (
+BUILD_OPTIONS = (
     *(
         field.name
         for field in fields(BuildRequest)
@@ -167,7 +167,7 @@ OPTIONS = (
     "values",
     "dump_ir",
 )
-"""Options of :func:`intarsia.build`."""
+"""Names of the options of :func:`intarsia.build`."""
 
 
 def dump_to(folder: str | os.PathLike[str] | None) -> Dump:

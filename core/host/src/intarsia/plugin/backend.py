@@ -12,80 +12,51 @@ from typing import TYPE_CHECKING
 from intarsia_runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from intarsia_ir.graph.expr import Call, Constant, Function, Var
-    from intarsia_ir.performance import Performance, RelativePerformance
-    from intarsia_ir.tir.intrinsic import Intrinsic
-    from intarsia_ir.tir.module import FusedGroup, Lowered, TensorModule
-    from intarsia_ir.tir.space import Tuned
-    from intarsia_ir.tir.target_call import CodegenSignature, call_target_intrinsic
-    from intarsia_runtime.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, CompiledUnit
-    from intarsia_runtime.dtype import DType
-    from intarsia_runtime.errors import (
-        ArtifactError,
-        IntarsiaError,
-        PluginError,
-        ResourceError,
-        TargetError,
-        ToolchainError,
-        UnsupportedError,
-        WorkerLost,
-        did_you_mean,
-    )
+    from intarsia_ir.graph.expr import Call as Call
+    from intarsia_ir.graph.expr import Constant as Constant
+    from intarsia_ir.graph.expr import Function as Function
+    from intarsia_ir.graph.expr import Var as Var
+    from intarsia_ir.performance import Performance as Performance
+    from intarsia_ir.performance import RelativePerformance as RelativePerformance
+    from intarsia_ir.tir.intrinsic import Intrinsic as Intrinsic
+    from intarsia_ir.tir.module import FusedGroup as FusedGroup
+    from intarsia_ir.tir.module import Lowered as Lowered
+    from intarsia_ir.tir.module import TensorModule as TensorModule
+    from intarsia_ir.tir.space import Tuned as Tuned
+    from intarsia_ir.tir.target_call import CodegenSignature as CodegenSignature
+    from intarsia_ir.tir.target_call import call_target_intrinsic as call_target_intrinsic
+    from intarsia_runtime.artifact.unit import SHARED_LIBRARY as SHARED_LIBRARY
+    from intarsia_runtime.artifact.unit import SHARED_LIBRARY_FORMAT as SHARED_LIBRARY_FORMAT
+    from intarsia_runtime.artifact.unit import CompiledUnit as CompiledUnit
+    from intarsia_runtime.dtype import DType as DType
+    from intarsia_runtime.errors import ArtifactError as ArtifactError
+    from intarsia_runtime.errors import IntarsiaError as IntarsiaError
+    from intarsia_runtime.errors import PluginError as PluginError
+    from intarsia_runtime.errors import ResourceError as ResourceError
+    from intarsia_runtime.errors import TargetError as TargetError
+    from intarsia_runtime.errors import ToolchainError as ToolchainError
+    from intarsia_runtime.errors import UnsupportedError as UnsupportedError
+    from intarsia_runtime.errors import WorkerLost as WorkerLost
+    from intarsia_runtime.errors import did_you_mean as did_you_mean
 
-    from ..host.markers import hookimpl
-    from ..host.probe import Probe
-    from ..target.config_kind import ExecutorKind, Rule, RuntimeKind
-    from ..target.kind import KnownValue, KnownValues, Memory, Role, TargetKind
-    from ..target.kind_attribute import KindAttribute, KindAttributeValue
-    from ..target.options import option
-    from ..target.target import CompositeTarget, Target
-
-__all__ = [
-    "SHARED_LIBRARY",
-    "SHARED_LIBRARY_FORMAT",
-    "ArtifactError",
-    "Call",
-    "CodegenSignature",
-    "CompiledUnit",
-    "CompositeTarget",
-    "Constant",
-    "DType",
-    "ExecutorKind",
-    "Function",
-    "FusedGroup",
-    "IntarsiaError",
-    "Intrinsic",
-    "KindAttribute",
-    "KindAttributeValue",
-    "KnownValue",
-    "KnownValues",
-    "Lowered",
-    "Memory",
-    "Performance",
-    "PluginError",
-    "Probe",
-    "RelativePerformance",
-    "ResourceError",
-    "Role",
-    "Rule",
-    "RuntimeKind",
-    "Target",
-    "TargetError",
-    "TargetKind",
-    "TensorModule",
-    "ToolchainError",
-    "Tuned",
-    "UnsupportedError",
-    "Var",
-    "WorkerLost",
-    "call_target_intrinsic",
-    "did_you_mean",
-    "hookimpl",
-    "option",
-]
+    from ..host.markers import hookimpl as hookimpl
+    from ..host.probe import Probe as Probe
+    from ..target.config_kind import ExecutorKind as ExecutorKind
+    from ..target.config_kind import Rule as Rule
+    from ..target.config_kind import RuntimeKind as RuntimeKind
+    from ..target.kind import KnownValue as KnownValue
+    from ..target.kind import KnownValues as KnownValues
+    from ..target.kind import Memory as Memory
+    from ..target.kind import Role as Role
+    from ..target.kind import TargetKind as TargetKind
+    from ..target.kind_attribute import KindAttribute as KindAttribute
+    from ..target.kind_attribute import KindAttributeValue as KindAttributeValue
+    from ..target.options import option as option
+    from ..target.target import CompositeTarget as CompositeTarget
+    from ..target.target import Target as Target
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(
+    __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
             "intarsia.host.markers": "hookimpl",

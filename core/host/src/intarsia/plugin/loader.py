@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING
 
 from intarsia_runtime import plugin
 
-__all__: list[str] = []
-__all__ += plugin.__all__
-
 if TYPE_CHECKING:
-    from intarsia_runtime.plugin import *  # noqa: F403  # its __all__ is the list, kept once
+    from intarsia_runtime.plugin import *  # noqa: F403
 else:
-    __getattr__, __dir__ = plugin.__getattr__, plugin.__dir__
+    __getattr__, __dir__, __all__ = plugin.__getattr__, plugin.__dir__, plugin.__all__

@@ -12,66 +12,38 @@ from typing import TYPE_CHECKING
 from intarsia_runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from intarsia_ir.graph.expr import (
-        Call,
-        Constant,
-        Expr,
-        Function,
-        Var,
-        call,
-        constant,
-        get_item,
-        make_tuple,
-    )
-    from intarsia_ir.graph.match import match_pattern
-    from intarsia_ir.graph.module import IRModule
-    from intarsia_ir.graph.types import TensorType, TupleType
-    from intarsia_ir.ops import OPERATORS
-    from intarsia_ir.ops.evaluate import evaluate
-    from intarsia_ir.partition.annotate import Annotated, annotate
-    from intarsia_ir.partition.cost import Plan
-    from intarsia_ir.regions.support import Code, Support, SupportTable
-    from intarsia_runtime.dtype import DType
-    from intarsia_runtime.load import load
-    from intarsia_runtime.loading import LoadRequest, NativeCall
+    from intarsia_ir.graph.expr import Call as Call
+    from intarsia_ir.graph.expr import Constant as Constant
+    from intarsia_ir.graph.expr import Expr as Expr
+    from intarsia_ir.graph.expr import Function as Function
+    from intarsia_ir.graph.expr import Var as Var
+    from intarsia_ir.graph.expr import call as call
+    from intarsia_ir.graph.expr import constant as constant
+    from intarsia_ir.graph.expr import get_item as get_item
+    from intarsia_ir.graph.expr import make_tuple as make_tuple
+    from intarsia_ir.graph.match import match_pattern as match_pattern
+    from intarsia_ir.graph.module import IRModule as IRModule
+    from intarsia_ir.graph.types import TensorType as TensorType
+    from intarsia_ir.graph.types import TupleType as TupleType
+    from intarsia_ir.ops import OPERATORS as OPERATORS
+    from intarsia_ir.ops.evaluate import evaluate as evaluate
+    from intarsia_ir.partition.annotate import Annotated as Annotated
+    from intarsia_ir.partition.annotate import annotate as annotate
+    from intarsia_ir.partition.cost import Plan as Plan
+    from intarsia_ir.regions.support import Code as Code
+    from intarsia_ir.regions.support import Support as Support
+    from intarsia_ir.regions.support import SupportTable as SupportTable
+    from intarsia_runtime.dtype import DType as DType
+    from intarsia_runtime.load import load as load
+    from intarsia_runtime.loading import LoadRequest as LoadRequest
+    from intarsia_runtime.loading import NativeCall as NativeCall
 
-    from ..driver.artifact import Artifact
-    from ..driver.build import build
-    from ..host.host import Host
-
-__all__ = [
-    "OPERATORS",
-    "Annotated",
-    "Artifact",
-    "Call",
-    "Code",
-    "Constant",
-    "DType",
-    "Expr",
-    "Function",
-    "Host",
-    "IRModule",
-    "LoadRequest",
-    "NativeCall",
-    "Plan",
-    "Support",
-    "SupportTable",
-    "TensorType",
-    "TupleType",
-    "Var",
-    "annotate",
-    "build",
-    "call",
-    "constant",
-    "evaluate",
-    "get_item",
-    "load",
-    "make_tuple",
-    "match_pattern",
-]
+    from ..driver.artifact import Artifact as Artifact
+    from ..driver.build import build as build
+    from ..host.host import Host as Host
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(
+    __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
             "intarsia.driver.artifact": "Artifact",

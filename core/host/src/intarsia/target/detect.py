@@ -167,20 +167,7 @@ def not_run_by(needed: Collection[str], microarchitecture: str) -> tuple[str, ..
     Raises:
         ModelError: archspec does not know the microarchitecture.
     """
-    one = _known(microarchitecture)
-    return tuple(name for name in needed if name not in one)
-
-
-def arch_of(microarchitecture: str) -> str:
-    """Return the instruction set of a microarchitecture: ``x86_64``, ``aarch64``...
-
-    Raises:
-        ModelError: archspec does not know the microarchitecture.
-    """
-    return str(_known(microarchitecture).family.name)
-
-
-def _known(microarchitecture: str) -> archspec.cpu.Microarchitecture:
     if microarchitecture not in archspec.cpu.TARGETS:
         raise ModelError(f"archspec knows no microarchitecture '{microarchitecture}'")
-    return archspec.cpu.TARGETS[microarchitecture]
+    one = archspec.cpu.TARGETS[microarchitecture]
+    return tuple(name for name in needed if name not in one)
