@@ -350,6 +350,16 @@ REFUSED = [
         {"axis": 1},
         "starts (3,) and weights (3, 5) do not fit axis 1 of (2, 4)",
     ),
+    ("determinant", (f32(3, 2, 4),), {}, "the matrices of (3, 2, 4) are not square"),
+    ("determinant", (i32(2, 2),), {}, "determinant: needs floating-point"),
+    ("inverse", (f32(2),), {}, "the matrices of (2,) are not square"),
+    ("bitcast", (f32(2),), {"dtype": DType.INT64}, "float32 and int64 differ in width"),
+    (
+        "bitcast",
+        (TensorType((2,), DType.UINT8),),
+        {"dtype": BOOL},
+        "not every uint8 has the bits of a bool",
+    ),
     ("nn.depth_to_space", (f32(2, 4),), {"block": 2}, "needs a tensor (N, C, H, W) and a block"),
     ("nn.depth_to_space", (f32(1, 3, 2, 2),), {"block": 2}, "3 channels are no multiple of 2"),
     (

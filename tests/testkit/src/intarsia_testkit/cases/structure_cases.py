@@ -179,7 +179,9 @@ def tree_cases() -> Iterator[Case]:
 
 
 def random_cases() -> Iterator[Case]:
-    """``random_bits``: keys and numbers of runs at both ends, each of the four lanes."""
+    """``random_bits``: keys and numbers of runs at both ends, each of the four lanes; and
+    ``mersenne_words``: seeds that wrap with the number of the run, more words than the state has.
+    """
     least, most = -(1 << 63), (1 << 63) - 1
     states = ((0, 0), (least, 1), (most, most), (-1, least))
     for lane, state in enumerate(states):
@@ -187,6 +189,19 @@ def random_cases() -> Iterator[Case]:
             attrs = {"shape": shape, "stream": 7 * lane, "lane": lane, "key": -1}
             yield Case("random_bits", (np.array(state, np.int64),), attrs)
     yield Case("random_bits", (np.zeros(2, np.int64),), {"shape": (40,), "stream": 3, "key": 5})
+    for run, seed, count in ((0, 0, 1300), (7, (1 << 32) - 1, 1), (1, 42, 0)):
+        attrs = {"count": count, "seed": seed}
+        yield Case("mersenne_words", (np.array([-9, run], np.int64),), attrs)
+
+
+def matrix_cases() -> Iterator[Case]:
+    """``determinant`` and ``inverse``: rows that change places, several matrices, none."""
+    rng = np.random.default_rng(23)
+    for name, dtype in product(("determinant", "inverse"), ("float32", "float64", "float16")):
+        for shape in ((2, 2), (3, 1, 1), (2, 3, 3, 3), (0, 2, 2)):
+            x = random_array(rng, shape, dtype, -1, 1)
+            x[..., range(shape[-1]), range(shape[-1])] += np.asarray(3, dtype)
+            yield Case(name, (x[..., ::-1].copy(),))
 
 
 def int4_cases() -> Iterator[Case]:
