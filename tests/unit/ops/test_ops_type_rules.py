@@ -353,6 +353,24 @@ REFUSED = [
     ("determinant", (f32(3, 2, 4),), {}, "the matrices of (3, 2, 4) are not square"),
     ("determinant", (i32(2, 2),), {}, "determinant: needs floating-point"),
     ("inverse", (f32(2),), {}, "the matrices of (2,) are not square"),
+    (
+        "count_ngrams",
+        (i32(2, 3), TensorType((4, 2), DType.INT64), TensorType((3,), DType.INT64)),
+        {"width": 4, "skips": 0},
+        "places (3,) do not fit n-grams (4, 2) for rows (2, 3)",
+    ),
+    (
+        "count_ngrams",
+        (i32(2, 3), i32(4, 2), TensorType((4,), DType.INT64)),
+        {"width": 4, "skips": 0},
+        "are no table of n-grams",
+    ),
+    (
+        "count_ngrams",
+        (i32(2, 3), TensorType((4, 2), DType.INT64), TensorType((4,), DType.INT64)),
+        {"width": 4, "skips": -1},
+        "skips -1 and width 4",
+    ),
     ("bitcast", (f32(2),), {"dtype": DType.INT64}, "float32 and int64 differ in width"),
     (
         "bitcast",

@@ -194,6 +194,17 @@ def random_cases() -> Iterator[Case]:
         yield Case("mersenne_words", (np.array([-9, run], np.int64),), attrs)
 
 
+def ngram_cases() -> Iterator[Case]:
+    """``count_ngrams``: words with and without skips, rows shorter than an n-gram, equal places."""
+    rng = np.random.default_rng(29)
+    for dtype, length, skips in (("int32", 1, 0), ("int64", 2, 3), ("int32", 3, 1 << 40)):
+        grams = np.unique(rng.integers(0, 3, (9, length)), axis=0)
+        places = rng.integers(0, 4, len(grams))
+        for shape in ((3, 12), (2, 2), (0, 5), (2, 0)):
+            x = rng.integers(0, 3, shape).astype(dtype)
+            yield Case("count_ngrams", (x, grams, places), {"width": 4, "skips": skips}, (1, 2))
+
+
 def matrix_cases() -> Iterator[Case]:
     """``determinant`` and ``inverse``: rows that change places, several matrices, none."""
     rng = np.random.default_rng(23)
