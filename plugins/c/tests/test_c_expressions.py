@@ -349,7 +349,7 @@ POSITIVE = ("log", "log1p", "log2", "log10", "sqrt", "rsqrt", "pow")
 def test_machine_functions(load_module, dtype):
     """Every one, over the range where it is smooth and at the special values."""
     kernels = []
-    for function in Intrinsic:
+    for function in (f for f in Intrinsic if not f.keeps_bits):
 
         def element(*args, function=function):
             return intrinsic(function, *args)

@@ -117,6 +117,12 @@ def fused():
     yield case("FusedGemm", floats(4, 5), floats(5, 3), open={0: {0: "M"}}, activation="Softplus")
 
 
+def inverses():
+    for shape in ((2, 2), (3, 4, 4), (2, 1, 1)):
+        x = floats(*shape) + 3 * np.eye(shape[-1], dtype=np.float32)
+        yield case("Inverse", x, open={0: {0: "B"}} if len(shape) > 2 else None)
+
+
 def skips():
     for shape, eps in product(((2, 3, 8), (1, 5, 12), (4, 1, 3)), (None, 1e-3)):
         n, attrs = shape[-1], {} if eps is None else {"epsilon": eps}
@@ -181,7 +187,7 @@ def pools():
         yield case("NhwcMaxPool", x, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
 
 
-GROUPS = [elementwise, triangles, products, fused, skips, simplified, embeddings, pools]
+GROUPS = [elementwise, inverses, triangles, products, fused, skips, simplified, embeddings, pools]
 
 
 @pytest.mark.parametrize("cases", GROUPS, ids=lambda cases: cases.__name__)
@@ -284,7 +290,6 @@ REFUSALS = [
     (case("GroupNorm", X, Const(X[0, 0]), Const(X[0, 0]), activation=2, groups=1), "activation=2"),
     (case("FusedGemm", X[0], X[0].T, activation="Selu"), "activation 'Selu' of FusedGemm"),
     (case("ConvTransposeWithDynamicPads", X, X), "its padding"),
-    (case("Inverse", floats(2, 2)), "no operator factorizes"),
     (
         case("ReorderInput", floats(1, 8, 4, 4), domain="com.microsoft.nchwc"),
         "domain 'com.microsoft.nchwc'",

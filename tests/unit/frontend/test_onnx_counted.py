@@ -353,6 +353,72 @@ def test_non_max_suppression_of_known_limits_and_what_follows() -> None:
     check(made, *sets)
 
 
+@pytest.mark.parametrize("exclude", [0, 1])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("coordinates", ["half_pixel", "half_pixel_symmetric", "asymmetric"])
+def test_a_filter_reaches_as_far_as_the_scale_of_the_run_says(
+    coordinates: str, mode: str, exclude: int
+) -> None:
+    """Against the matrices that are made where all is known."""
+    attrs: dict[str, object] = {"antialias": 1, "mode": mode, "exclude_outside": exclude}
+    attrs["coordinate_transformation_mode"] = coordinates
+    nodes = [node("Resize", "x _ s", **attrs)]
+    made = typed(nodes, {"x": (F32, (1, 2, "H", "W")), "s": (F32, (4,))})
+    with intarsia.build(made, "llvm").load(threads=1) as executable:
+        for sizes, scales in (((9, 8), (0.6, 0.45)), ((5, 31), (1.7, 0.1)), ((1, 7), (1, 0.9))):
+            x, scale = floats(1, 2, *sizes), np.array([1, 1, *scales], F32)
+            known = from_onnx(typed(nodes, {"x": (F32, x.shape)}, weights={"s": scale}))
+            (wanted,) = evaluate(known.main, {"x": x})
+            found = executable.run({"x": x, "s": scale})["y"]
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("align", [0, 1])
+def test_grids_of_affine_maps(rank: int, align: int) -> None:
+    nodes = [node("AffineGrid", "t s", align_corners=align)]
+    inputs = {"t": (F32, ("N", rank, rank + 1)), "s": (I64, (rank + 2,))}
+    sets = [
+        {"t": floats(n, rank, rank + 1), "s": vector(n, 1, *sizes[:rank])}
+        for n, sizes in ((2, (4, 3, 5)), (1, (2, 7, 6)))
+    ]
+    check(typed(nodes, inputs, opset=20), *sets, tolerance=1e-5)
+
+
+def test_determinants_of_any_size() -> None:
+    made = typed([node("Det", "x")], {"x": (F32, ("B", "N", "N"))})
+    check(made, *({"x": floats(*shape)} for shape in ((2, 3, 3), (5, 1, 1), (1, 8, 8))))
+
+
+def test_a_graph_around_a_branch_whose_rank_the_run_decides() -> None:
+    """The rank of ``s`` is 0 or 1, inside a branch that is decided while the model is read."""
+    text = """<ir_version: 9, opset_import: ["" : 18]>
+        g (float[n, 3] x, bool c) => (float[n, 3] y) {
+          yes = Constant <value = bool {1}> ()
+          s, m = If (yes) <then_branch = t () => (p, q) {
+              p = If (c) <then_branch = a () => (u) { u = ReduceSum <keepdims = 0> (x) },
+                          else_branch = b () => (v) { v = Range (zero, three, one) }>
+              q = Mul (p, p)
+            }, else_branch = e () => (o, r) { o = Identity (x) r = Identity (x) }>
+          z = Add (s, m)
+          y = Add (x, z)
+        }"""
+    made = onnx.parser.parse_model(text)
+    weights = {"zero": 0, "one": 1, "three": 3}
+    made.graph.initializer.extend(
+        numpy_helper.from_array(np.array(value, F32), name) for name, value in weights.items()
+    )
+    sets = [{"x": floats(n, 3), "c": np.array(c)} for n in (1, 4) for c in (False, True)]
+    data = made.SerializeToString()
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    artifact = intarsia.build(data, "llvm")
+    assert not artifact.placement.host
+    with artifact.load(threads=1) as executable:
+        for feeds in sets:
+            (wanted,) = session.run(None, feeds)
+            np.testing.assert_allclose(executable.run(feeds)["y"], wanted, rtol=1e-5)
+
+
 def test_what_does_not_go_together_is_refused_by_the_run() -> None:
     made = typed([node("Reshape", "x s")], {"x": (F32, (2, 6)), "s": (I64, (2,))})
     with intarsia.build(made, "llvm").load(threads=1) as executable:
@@ -395,9 +461,9 @@ def test_known_sizes_alone_refuse_what_is_counted() -> None:
             "must be one number",
         ),
         (
-            [node("Resize", "x _ _ k", antialias=1, mode="linear")],
-            {"x": (F32, (1, 1, 4, 4)), "k": (I64, (4,))},
-            "antialiased Resize",
+            [node("AffineGrid", "x k")],
+            {"x": (F32, (1, 2, 3)), "k": (I64, (5,))},
+            r"maps .* for an image of 5 dimensions",
         ),
         (
             [node("Resize", "x _ _ k", mode="linear")],
@@ -417,4 +483,4 @@ def test_what_is_wrong_is_refused(
     message: str,
 ) -> None:
     with collecting_guards(), pytest.raises((ModelError, UnsupportedError), match=message):
-        from_onnx(typed(nodes, inputs))
+        from_onnx(typed(nodes, inputs, opset=20))

@@ -182,11 +182,13 @@ def test_bits_are_read_as_another_type(source: type, wanted: type) -> None:
     assert found.tobytes() == x.tobytes()
 
 
-def test_bits_of_floats_stay_with_the_host() -> None:
-    float_, whole = (TensorProto.FLOAT, [2]), (TensorProto.INT32, [2])
+def test_what_bits_are_not_read_as() -> None:
+    node = helper.make_node("BitCast", ["x"], ["y"], to=TensorProto.BOOL)
+    byte, bit = (TensorProto.UINT8, [2]), (TensorProto.BOOL, [2])
+    with pytest.raises(UnsupportedError, match="BitCast of uint8 to bool"):
+        from_onnx(model([node], {"x": byte}, {"y": bit}, opset=26))
+    whole = (TensorProto.INT32, [2])
     node = helper.make_node("BitCast", ["x"], ["y"], to=TensorProto.INT32)
-    with pytest.raises(UnsupportedError, match="BitCast of float32 to int32"):
-        from_onnx(model([node], {"x": float_}, {"y": whole}, opset=26))
     byte = (TensorProto.UINT8, [2])
     with pytest.raises(ModelError, match="cannot read 8 bits as 32"):
         from_onnx(model([node], {"x": byte}, {"y": whole}, opset=26))

@@ -92,6 +92,25 @@ def test_dropout_in_training(target: str) -> None:
     assert abs(mask.mean() - 0.75) < 0.01
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_seed_of_dropout_is_one_of_numpy(target: str) -> None:
+    """That of the first run; each run after it has the next one. The run says whether it trains."""
+    text = """<ir_version: 9, opset_import: ["" : 21]>
+        g (float[n, 40] x, float r, bool t) => (float[n, 40] y, bool[n, 40] kept) {
+          y, kept = Dropout <seed = 7> (x, r, t) }"""
+    data = onnx.parser.parse_model(text).SerializeToString()
+    x = np.random.default_rng(1).standard_normal((20, 40)).astype(np.float32)
+    feeds = {"x": x, "r": np.float32(0.3), "t": np.array(True)}
+    trained = runs(data, feeds, target)
+    for run, (found, kept) in enumerate(trained):
+        drawn = np.random.RandomState(7 + run).uniform(size=x.shape)
+        np.testing.assert_array_equal(kept, drawn >= np.float32(0.3))
+        np.testing.assert_allclose(found, np.where(kept, x / np.float32(0.7), 0), rtol=1e-6)
+    ((found, kept), _) = runs(data, {**feeds, "t": np.array(False)}, target)
+    np.testing.assert_array_equal(found, x)
+    assert kept.all()
+
+
 def test_a_seed_begins_anew_at_each_load_and_goes_on_with_each_run() -> None:
     data = model("RandomNormal", shape=[8], seed=3.0)
     one, other = runs(data, {}, "llvm"), runs(data, {}, "c")

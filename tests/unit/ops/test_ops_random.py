@@ -44,3 +44,15 @@ def test_what_is_no_state(state: TensorType, lane: int) -> None:
 def test_what_is_no_lane() -> None:
     with pytest.raises(TypeRuleError, match="there is no lane 4"):
         OP.type_rule(OP.Attrs(shape=(2,), stream=0, lane=4), TensorType((2,), DType.INT64))
+
+
+def test_the_words_of_the_mersenne_twister() -> None:
+    """10000 words of the seed 5489 end with the one that the C++ standard names."""
+    op = OPERATORS["mersenne_words"]
+    words = op.reference(op.Attrs(count=10000, seed=5000), np.array([0, 489]))
+    assert int(words[-1]) == 4123659995
+    for state in (TensorType((3,), DType.INT64), TensorType((2,), DType.INT32)):
+        with pytest.raises(TypeRuleError, match="a state is int64"):
+            op.type_rule(op.Attrs(count=2, seed=0), state)
+    with pytest.raises(TypeRuleError, match="the seed -1 is no uint32"):
+        op.type_rule(op.Attrs(count=2, seed=-1), TensorType((2,), DType.INT64))

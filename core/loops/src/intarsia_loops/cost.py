@@ -21,6 +21,8 @@ CHEAP_NODES = 24
 _CHEAP_INTRINSICS = frozenset(
     {
         Intrinsic.ABS,
+        Intrinsic.BITS,
+        Intrinsic.FROM_BITS,
         Intrinsic.CEIL,
         Intrinsic.FLOOR,
         Intrinsic.TRUNC,

@@ -339,6 +339,7 @@ class NodeContext(Builder):
 
         Raises:
             ModelError: The graph has another number of inputs.
+            UnsupportedError: Its results have a rank that only the run knows.
         """
         graph = self.graph(name)
         if len(values) != len(graph.inputs):
@@ -346,7 +347,10 @@ class NodeContext(Builder):
                 f"'{name}' takes {len(graph.inputs)} values, {len(values)} are given"
             )
         names = (info.name for info in graph.inputs)
-        return self._branch(graph, dict(zip(names, values, strict=True)))
+        try:
+            return self._branch(graph, dict(zip(names, values, strict=True)))
+        except Diverging as fork:
+            raise self.unsupported(f"'{name}': {fork.message}", fork.hint) from None
 
     def recomputed(self, name: str, values: Mapping[str, Expr]) -> Expr:
         """Import a value of the graph around once more, for other values of some names.

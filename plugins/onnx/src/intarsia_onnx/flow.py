@@ -78,12 +78,13 @@ class Flow(Struct, frozen=True, eq=False):
         branch decides.
         """
         span, known = builder.span, builder.folder.run_sizes
+        outside = self.values() | known.definers
         types, pairs = _joined_types(branches, known)
         results = [
             [*(builder.size_tensor(pair[n]) for pair in pairs.values()), *branch.results]
             for n, branch in enumerate(branches)
         ]
-        (then, orelse), captured = self._branches(span, results)
+        (then, orelse), captured = self._branches(span, results, outside)
         guards: list[tuple[int | str, ...]] = []
         for branch in branches:
             # What steps compute is compared where it is computed, which only the branch does.
@@ -105,10 +106,9 @@ class Flow(Struct, frozen=True, eq=False):
         return tuple(fields[len(pairs) :])
 
     def _branches(
-        self, span: Span, branches: Sequence[Sequence[Expr]]
+        self, span: Span, branches: Sequence[Sequence[Expr]], outside: set[Expr]
     ) -> tuple[list[str], tuple[Expr, ...]]:
         """Make branches functions; return their names and the values that all of them capture."""
-        outside = self.values()
         with guards_apart():  # those of the branches are known
             made = [outline((), results, outside=outside, hoist=False) for results in branches]
         captured = tuple(dict.fromkeys(value for one in made for value in one.captured))

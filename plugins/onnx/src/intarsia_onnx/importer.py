@@ -12,9 +12,9 @@ import numpy as np
 
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Constant, Expr, Function, Var, constant, make_tuple, tensor_type
-from intarsia_ir.graph.guards import guards_apart, require_all
+from intarsia_ir.graph.guards import guards_apart, is_collecting, require_all
 from intarsia_ir.graph.module import IRModule, OnlyFor
-from intarsia_ir.graph.types import TensorType, Type
+from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_runtime.errors import ModelError, UnsupportedError
@@ -165,6 +165,10 @@ class Importer:
 
         If what follows is possible for one branch alone, or gives results of the declared ranks
         for one alone, that one is required. Otherwise all of it is in the branches.
+
+        Raises:
+            Diverging: The results differ in rank, too; the graph is that of a decided branch, of
+                whose node all of this is true.
         """
         node, functions = scope.graph.nodes[number], self._functions
         assert functions is not None  # nothing diverges without
@@ -172,9 +176,11 @@ class Importer:
         trials = [self._trial(scope, number, branch) for branch in fork.branches]
         both = [trial for trial in trials if trial is not None]
         tensors = all(not is_sequence(value) for trial in both for value in trial.results)
-        if len(both) == 2 and tensors and _types(both[0]) == _types(both[1]):
+        if len(both) == 2 and tensors and _fit_together(*both):
             builder = Builder(node.span, self._folder)
             return [*flow.choose(builder, fork.condition, (both[0], both[1]))]
+        if len(both) == 2 and tensors and scope.outer is not None:
+            raise Diverging(fork.message, fork.condition, (both[0], both[1]))
         if len(both) == 2:
             both = [trial for trial in both if fits(trial, scope.graph.outputs)]
         if len(both) != 1:
@@ -474,8 +480,14 @@ def unwrapped(
     return tuple(found)
 
 
-def _types(branch: Branch) -> list[Type]:
-    return [value.type for value in branch.results]
+def _fit_together(a: Branch, b: Branch) -> bool:
+    """Whether results agree in type; where sizes are open, in rank and element type."""
+    types = [[value.type for value in branch.results] for branch in (a, b)]
+    if types[0] == types[1] or not is_collecting():
+        return types[0] == types[1]
+    pairs = zip(a.results, b.results, strict=True)
+    kinds = [[(tensor_type(x).rank, tensor_type(x).dtype) for x in pair] for pair in pairs]
+    return all(one == other for one, other in kinds)
 
 
 class _BranchFailed(Exception):

@@ -40,6 +40,14 @@ class RunSizes:
         self._variables: dict[Hole, Dim] = {}
         self._definers: dict[str, Expr] = {}
         self._carried: dict[Expr, frozenset[str]] = {}
+        self._depth = 0
+        self._depths: dict[str, int] = {}
+
+    @property
+    def definers(self) -> set[Expr]:
+        """The calls that define variables here, not in branches that were imported apart."""
+        names = self._definers.items()
+        return {definer for name, definer in names if self._depths[name] <= self._depth}
 
     def known(self, hole: Hole) -> Dim | None:
         """Return the variable of an element that has one."""
@@ -54,20 +62,23 @@ class RunSizes:
     def define(self, hole: Hole, size: Dim, definer: Expr) -> None:
         """Note that a call makes an element a size variable."""
         self._variables[hole] = size
-        self._definers[size.name] = definer
+        self.define_result(size, definer)
 
     def define_result(self, size: Dim, definer: Expr) -> None:
         """Note that a size variable is the value of a result of control flow."""
         self._definers[size.name] = definer
+        self._depths[size.name] = self._depth
 
     @contextmanager
     def apart(self) -> Generator[None]:
         """Forget at the end which elements got a variable meanwhile: a branch defines its own."""
         before = dict(self._variables)
+        self._depth += 1
         try:
             yield
         finally:
             self._variables = before
+            self._depth -= 1
 
     def missing(self, attrs: OpAttrs, operands: Iterable[Expr]) -> list[Expr]:
         """Return the calls that define sizes of attributes and that no operand depends on."""

@@ -22,6 +22,7 @@ from intarsia_onnx.reader import read_model
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
 
+ML = "ai.onnx.ml"
 F, I64, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Sizes = Sequence[int | str] | None
 
@@ -42,7 +43,8 @@ def graph(
 
 
 def model(made: onnx.GraphProto) -> ModelProto:
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(ML, 3)]
+    return helper.make_model(made, opset_imports=opsets, ir_version=9)
 
 
 def op(kind: str, inputs: str, outputs: str, **attrs) -> NodeProto:
@@ -100,11 +102,13 @@ def hosted() -> ModelProto:
     """A node that is carried out on the host between two that are compiled."""
     nodes = [
         op("MatMul", "x w", "a"),
-        op("Reshape", "a rows", "squares"),
-        op("Det", "squares", "d"),
+        op("Sign", "a", "signs"),
+        op(
+            "LabelEncoder", "signs", "d", domain=ML, keys_floats=[-1.0, 1.0], values_floats=[0.5, 2]
+        ),
         op("Exp", "d", "y"),
     ]
-    weights = {"w": drawn(4, 9), "rows": np.array([-1, 3, 3])}
+    weights = {"w": drawn(4, 9)}
     return model(graph(nodes, {"x": (F, ["n", 4])}, {"y": F}, **weights))
 
 

@@ -64,7 +64,7 @@ def test_a_node_of_which_no_code_can_be_made_becomes_a_step(
     monkeypatch.setattr(open_program, "compile_program", failing)
     made = intarsia.build(hosted().SerializeToString(), "llvm")
     assert [(row.op, row.reason) for row in made.placement.host] == [
-        ("Det", "Det is carried out on the host"),
+        ("LabelEncoder", "LabelEncoder is carried out on the host"),
         ("Exp", "no code for it"),
     ]
     with made.load() as executable:
@@ -112,11 +112,11 @@ def test_the_command_line_compiles_runs_and_verifies(tmp_path: Path) -> None:
 
     made = run("compile", model, "--target", "llvm", "-o", out)
     assert made.returncode == 0, made.stderr
-    assert "1 node runs in NumPy on the host (Det)" in made.stdout + made.stderr
+    assert "1 node runs in NumPy on the host (LabelEncoder)" in made.stdout + made.stderr
     checked = run("run", out, "--model", model, "--inputs", inputs, "--verify", "--json")
     assert checked.returncode == 0, checked.stderr
     said = json.loads(checked.stdout)
     assert [row["name"] for row in said["regions"]] == ["piece0", "piece1"]
     assert all(row["ok"] for row in (*said["verify"], *said["regions"]))
     explained = json.loads(run("explain", model, "--target", "llvm", "--json").stdout)
-    assert [row["op"] for row in explained["host"]] == ["Det"]
+    assert [row["op"] for row in explained["host"]] == ["LabelEncoder"]

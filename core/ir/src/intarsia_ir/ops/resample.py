@@ -28,8 +28,6 @@ class Resample(Op):
     added up in float32.
     """
 
-    fixed_sizes = "the number of weights: it is that of the terms of each sum"
-
     class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``axis``: the dimension."""
 
@@ -45,13 +43,8 @@ class Resample(Op):
         size = x.shape[attrs.axis]
         fits = starts.rank == 1 and weights.rank == 2 and weights.shape[0] == starts.shape[0]
         taps = weights.shape[1] if fits else 0
-        if (
-            not isinstance(taps, int)
-            or taps < 1
-            or not require_at_most(
-                taps, size, f"{cls.name}: there must be as many elements as are weighted"
-            )
-        ):
+        why = f"{cls.name}: there must be as many elements as are weighted"
+        if taps == 0 or not require_at_most(taps, size, why):
             raise TypeRuleError(
                 f"{cls.name}: starts {shape_text(starts.shape)} and weights"
                 f" {shape_text(weights.shape)} do not fit axis {attrs.axis} of"

@@ -62,8 +62,13 @@ def numpy_dtype(dtype: DType) -> np.dtype:
 
 
 def apply_intrinsic(function: Intrinsic, args: Sequence[Array]) -> Array:
-    """Apply a machine function to arrays or scalars, keeping the element type of the first."""
+    """Apply a machine function to arrays or scalars, keeping the element type of the first.
+
+    Predicates give bool, and what reads bits as another type gives that.
+    """
     first = args[0]
+    if function.keeps_bits:
+        return first.view(numpy_dtype(function.result(DType(first.dtype.name))))
     if function in _UFUNCS:
         result = _UFUNCS[function](*args)
         return result if result.dtype == np.bool_ else result.astype(first.dtype)

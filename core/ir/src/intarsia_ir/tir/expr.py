@@ -436,10 +436,13 @@ def _fold_constants(op: BinaryOp, x: int, y: int) -> PrimExpr | None:
 
 
 def intrinsic(function: Intrinsic, *args: PrimExpr) -> PrimExpr:
-    """Apply a machine function; predicates give bool, others the type of the first operand."""
+    """Apply a machine function.
+
+    Predicates give bool, what reads bits the other type of the width, others the type of the first
+    operand.
+    """
     first = args[0]
-    dtype = DType.BOOL if function.is_predicate else first.dtype
-    return CallIntrinsic(function, args, dtype, first.lanes)
+    return CallIntrinsic(function, args, function.result(first.dtype), first.lanes)
 
 
 def select(condition: PrimExpr, a: Operand, b: Operand) -> PrimExpr:

@@ -230,6 +230,18 @@ class Functions(Struct):
         name = f"round_to_{SHORT[target]}"
         return self._add(name, result, "float x, int32_t zero", *lines)
 
+    def reinterpret(self, source: DType, target: DType) -> str:
+        """Return the function that reads the bits of a number as another type of its width."""
+        kind, result = self.spelling.values[source], self.spelling.values[target]
+        return self._add(
+            f"{SHORT[source]}_as_{SHORT[target]}",
+            result,
+            f"{kind} value",
+            f"union {{ {kind} value; {result} bits; }} x;",
+            "x.value = value;",
+            "return x.bits;",
+        )
+
     def unsigned(self, dtype: DType) -> str:
         """Return the unsigned type in which integers of a type are computed."""
         return "uint32_t" if dtype.bits <= 32 else "uint64_t"

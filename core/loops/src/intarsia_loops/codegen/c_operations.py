@@ -147,6 +147,8 @@ def apply_intrinsic(
             one, zero = float_literal(1.0, dtype), float_literal(0.0, dtype)
             copied = f"{function_of(functions, Intrinsic.COPYSIGN, dtype)}({one}, {args[0]})"
             return f"({copied} < {zero})"
+        case Intrinsic.BITS | Intrinsic.FROM_BITS:
+            return f"{functions.reinterpret(dtype, intrinsic.result(dtype))}({args[0]})"
         case Intrinsic.ABS if dtype.is_unsigned:
             return args[0]
         case Intrinsic.ABS if dtype.is_signed:

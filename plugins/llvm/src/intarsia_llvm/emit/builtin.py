@@ -60,6 +60,8 @@ def emit_intrinsic(w: FunctionWriter, call: CallIntrinsic, args: list[str]) -> s
         scalar = register_type(first.dtype)
         infinity = splat(float_text(float("inf"), scalar), scalar, first.lanes)
         return w.emit(f"fcmp oeq {kind} {size}, {infinity}")
+    if call.intrinsic.keeps_bits:
+        return w.emit(f"bitcast {kind} {args[0]} to {register_type(call.dtype, call.lanes)}")
     if call.intrinsic is Intrinsic.ABS and first.dtype.is_integer:
         if first.dtype.is_unsigned:
             return args[0]

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from ..context import Converter
 from . import (
+    affine,
     attention,
     classical,
     contributed,
@@ -28,6 +29,7 @@ from . import (
     learning,
     linear,
     narrow,
+    ngrams,
     normalization,
     pooling,
     quantization,
@@ -45,6 +47,7 @@ from . import (
 
 TENSOR_CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
+        **affine.CONVERTERS,
         **attention.CONVERTERS,
         **classical.CONVERTERS,
         **contributed.CONVERTERS,
@@ -65,6 +68,7 @@ TENSOR_CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **learning.CONVERTERS,
         **linear.CONVERTERS,
         **narrow.CONVERTERS,
+        **ngrams.CONVERTERS,
         **normalization.CONVERTERS,
         **pooling.CONVERTERS,
         **quantization.CONVERTERS,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.ops import activation, binary, nn, unary
+from intarsia_ir.ops import activation, binary, linalg, nn, unary
 
 from ..builder import rank_of, sizes_of
 from ..context import NodeContext
@@ -171,8 +171,8 @@ def dynamic_pads(node: NodeContext) -> Expr:
 
 
 def inverse(node: NodeContext) -> Expr:
-    """Refuse Inverse: a factorization with pivots is a loop over data, not one graph."""
-    raise node.unsupported("Inverse: no operator factorizes matrices with pivots")
+    """Convert Inverse."""
+    return node.call(linalg.Inverse, node.input(0))
 
 
 CONVERTERS = MappingProxyType(

@@ -144,6 +144,8 @@ def _branch(node: NodeContext, name: str) -> Branch:
     try:
         with guards_apart() as found, node.folder.run_sizes.apart():
             results = node.branch(name)
+    except Diverging as fork:
+        raise node.unsupported(f"{name}: {fork.message}", fork.hint) from None
     except ModelError as error:
         raise node.unsupported(
             f"the condition is only known at run time, and {name} does not fit: "

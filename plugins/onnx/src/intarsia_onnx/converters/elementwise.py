@@ -270,10 +270,17 @@ def identity(node: NodeContext) -> Expr:
 
 
 def dropout(node: NodeContext) -> tuple[Expr, ...]:
-    """Convert Dropout: at inference the operand itself, and a mask that drops nothing."""
+    """Convert Dropout: at inference the operand itself, and a mask that drops nothing.
+
+    Where the run says which it is, it drops a part of 0 at inference.
+    """
     x = node.input(0)
-    if node.optional(2) is not None and node.required_scalar(2, "training_mode"):
+    is_known = node.is_fixed(2)
+    if not is_known or (node.optional(2) is not None and node.required_scalar(2, "training_mode")):
         ratio = node.scalar(0.5, DType.FLOAT32) if node.optional(1) is None else node.input(1)
+        if not is_known:
+            nothing = node.scalar(0.0, dtype_of(ratio))
+            ratio = node.call(compare.Where, node.input(2), ratio, nothing)
         return dropped(node, x, ratio)
     if not node.wants(1):
         return (x,)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.guards import is_collecting, require_equal
-from intarsia_ir.ops import binary, nn, reduce, slicing
+from intarsia_ir.ops import binary, linalg, nn, reduce, slicing
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import numbers
@@ -167,4 +167,11 @@ def _contract(node: NodeContext, values: Sequence[Expr], terms: Sequence[str], r
     return node.transpose(result, [letters.index(letter) for letter in right])
 
 
-CONVERTERS = MappingProxyType({"Einsum": einsum, "Gemm": gemm, "MatMul": matmul})
+def determinant(node: NodeContext) -> Expr:
+    """Convert Det."""
+    return node.call(linalg.Determinant, node.input(0))
+
+
+CONVERTERS = MappingProxyType(
+    {"Det": determinant, "Einsum": einsum, "Gemm": gemm, "MatMul": matmul}
+)

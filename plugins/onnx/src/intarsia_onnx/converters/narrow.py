@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.ops import binary, narrow, narrow_formats, unary
+from intarsia_ir.ops import binary, bits, narrow, narrow_formats, unary
 from intarsia_runtime.dtype import DType
 
 from ..builder import dtype_of
@@ -36,7 +36,7 @@ def cast_like(node: NodeContext) -> Expr | Narrow:
 
 
 def bit_cast(node: NodeContext) -> Expr | Narrow:
-    """Convert BitCast between integers, bytes of narrow types included: conversions keep bits."""
+    """Convert BitCast, of bytes that store narrow types too."""
     x, code, own = node.input(0), node.integer("to"), node.stored(0)
     name, kind = stored_name(code), dtype_of(x)
     wanted = DType.UINT8 if name else element_type(code, str(node.span))
@@ -44,9 +44,9 @@ def bit_cast(node: NodeContext) -> Expr | Narrow:
     want = narrow_formats.width(name) if name else wanted.bits
     if have != want:
         raise node.model_error(f"cannot read {have} bits as {want}: the widths differ")
-    if wanted is not kind and (kind.is_float or not wanted.is_integer):
-        raise node.unsupported(f"BitCast of {kind} to {wanted}")
-    value = node.cast(x, wanted)
+    if wanted is DType.BOOL and kind is not wanted:
+        raise node.unsupported(f"BitCast of {kind} to bool, whose bytes are 0 and 1")
+    value = node.call(bits.Bitcast, x, attrs=bits.Bitcast.Attrs(dtype=wanted))
     return Narrow(value, narrow_formats.stored_type(name)) if name else value
 
 

@@ -2,7 +2,7 @@
 """Resize of sizes, or by scales, that only the run knows: one dimension after the other.
 
 Where each new element lies is computed as a vector; the elements around it are gathered and added
-up by their weights. Of a filter that has as many taps as the run says, weights are a matrix.
+up by their weights. A filter against aliasing has as many of these as the run's scale says.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from msgspec import Struct
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.op import Op
 from intarsia_ir.graph.types import Dim, Size
-from intarsia_ir.ops import binary, compare, indexing, unary
+from intarsia_ir.ops import binary, compare, indexing, reduce, resample, unary
 from intarsia_ir.ops.shape import Copy
 from intarsia_runtime.dtype import DType
 
-from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
+from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 from .computed import Numbers
 
@@ -139,6 +139,8 @@ class OpenResize:
     def _resized(self, x: Expr, axis: ResizedAxis, places: Expr) -> Expr:
         if self._mode == "nearest":
             return self._taken(x, axis, self._rounded(places))
+        if self._node.integer("antialias", 0):
+            return self._filtered(x, axis, places)
         dtype, rank = dtype_of(x), rank_of(x)
         total: Expr | None = None
         for index, weight in self._taps(axis, places):
@@ -147,6 +149,46 @@ class OpenResize:
             total = part if total is None else self._call(binary.Add, total, part)
         assert total is not None  # there are taps
         return total
+
+    def _filtered(self, x: Expr, axis: ResizedAxis, places: Expr) -> Expr:
+        """Return sums of as many elements as the filter reaches, which a scale below 1 widens.
+
+        The border is repeated first, as far as the filter reaches beyond it.
+        """
+        call, node, numbers = self._call, self._node, Numbers(self._node)
+        shrink = call(binary.Minimum, axis.scale, self._number(1))
+        reach = self._number(1 if self._mode == "linear" else 2)
+        half = numbers.as_size(
+            node.cast(call(unary.Ceil, call(binary.Divide, reach, shrink)), DType.INT64)
+        )
+        size = sizes_of(x)[axis.axis]
+        grown = numbers.subtract(numbers.range(size + 2 * half), numbers.size(half))
+        x = node.call(Copy, self._taken(x, axis, grown))
+        floors = call(unary.Floor, places)
+        first = call(binary.Subtract, floors, node.cast(numbers.size(half), _WIDE))
+        first = node.reshape(call(binary.Add, first, self._number(1)), (axis.new, 1))
+        near = call(binary.Add, first, node.cast(numbers.range(2 * half), _WIDE))
+        distance = call(binary.Subtract, near, node.reshape(places, (axis.new, 1)))
+        weights = self._weight(call(binary.Multiply, call(unary.Abs, distance), shrink))
+        if self._node.integer("exclude_outside", 0):
+            weights = call(compare.Where, self._is_inside(near, axis), weights, self._number(0))
+        weights = node.call(Copy, weights)
+        total = node.call(reduce.Sum, weights, attrs=reduce.Sum.Attrs(axes=(1,), keepdims=True))
+        weights = node.cast(call(binary.Divide, weights, total), DType.FLOAT32)
+        starts = node.cast(call(binary.Add, floors, self._number(1)), DType.INT64)
+        attrs = resample.Resample.Attrs(axis=axis.axis)
+        return node.call(
+            resample.Resample, x, node.call(Copy, starts), node.call(Copy, weights), attrs=attrs
+        )
+
+    def _is_inside(self, place: Expr, axis: ResizedAxis) -> Expr:
+        """Whether places are those of elements."""
+        last = self._call(binary.Subtract, axis.old, self._number(1))
+        return self._call(
+            binary.LogicalAnd,
+            self._call(compare.GreaterEqual, place, self._number(0)),
+            self._call(compare.LessEqual, place, last),
+        )
 
     def _taken(self, x: Expr, axis: ResizedAxis, places: Expr) -> Expr:
         """Gather elements; the border repeats outside."""
@@ -174,17 +216,12 @@ class OpenResize:
         reach = 1 if self._mode == "linear" else 2
         floors = call(unary.Floor, places)
         found: list[tuple[Expr, Expr]] = []
-        last = call(binary.Subtract, axis.old, self._number(1))
         exclude = bool(self._node.integer("exclude_outside", 0))
         for offset in range(1 - reach, 1 + reach):
             place = call(binary.Add, floors, self._number(offset))
             weight = self._weight(call(unary.Abs, call(binary.Subtract, place, places)))
             if exclude:
-                inside = call(
-                    binary.LogicalAnd,
-                    call(compare.GreaterEqual, place, self._number(0)),
-                    call(compare.LessEqual, place, last),
-                )
+                inside = self._is_inside(place, axis)
                 weight = call(compare.Where, inside, weight, self._number(0))
             found.append((place, weight))
         if exclude:
@@ -223,11 +260,8 @@ def open_axes(node: NodeContext, axes: Sequence[int], *, crop: bool) -> list[Res
     """Return what becomes of each dimension that a Resize changes.
 
     Raises:
-        UnsupportedError: The filter has as many taps as the run says.
         ModelError: There are neither scales nor sizes, or not one for each axis.
     """
-    if node.integer("antialias", 0):
-        raise node.unsupported("an antialiased Resize whose sizes only the run knows", STATIC_HINT)
     numbers, by_size = Numbers(node), node.optional(3) is not None
     given = node.input(3 if by_size else 2)
     if sizes_of(given) != (len(axes),):

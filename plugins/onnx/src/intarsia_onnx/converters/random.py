@@ -16,16 +16,19 @@ import numpy as np
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.types import Size
 from intarsia_ir.ops import binary, compare, unary
+from intarsia_ir.ops.mersenne import MersenneWords
 from intarsia_ir.ops.random import RandomBits
 from intarsia_ir.ops.reduce import Argmax
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import product
 
 from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 
 _SINGLE, _DOUBLE = 24, 53
 """Bits of a significand."""
+_WIDE = DType.FLOAT64
 
 
 def random_uniform(node: NodeContext) -> Expr:
@@ -80,9 +83,15 @@ def multinomial(node: NodeContext) -> Expr:
 
 
 def dropped(node: NodeContext, x: Expr, ratio: Expr) -> tuple[Expr, Expr]:
-    """Return elements with a part of them set to 0 and the rest scaled up, and which were kept."""
+    """Return elements with a part of them set to 0 and the rest scaled up, and which were kept.
+
+    With a seed, the first run draws what ONNX's reference does of it.
+    """
     kind = DType.FLOAT64 if dtype_of(x) is DType.FLOAT64 else DType.FLOAT32
-    (drawn,) = _fractions(node, sizes_of(x), kind, 1)
+    if node.has("seed"):
+        kind, drawn = DType.FLOAT64, _seeded_fractions(node, sizes_of(x))
+    else:
+        (drawn,) = _fractions(node, sizes_of(x), kind, 1)
     part = node.reshape(node.cast(ratio, kind), ())
     is_kept = node.call(compare.GreaterEqual, drawn, part)
     rest = node.call(binary.Subtract, node.scalar(1.0, kind), part)
@@ -125,10 +134,7 @@ def _fractions(
     node: NodeContext, shape: Sequence[Size], kind: DType, count: int, *, above: bool = False
 ) -> list[Expr]:
     """Return ``count`` tensors of numbers in ``[0, 1)``; in ``(0, 1]`` if ``above``."""
-    draws = node.folder.draws
-    if draws is None or draws.is_repeated:
-        raise node.unsupported("random numbers in a loop, or between nodes on the host")
-    state, stream = draws.stream()
+    state, stream = _stream(node)
     key = _key(node)
     words = 2 if kind is DType.FLOAT64 else 1
     bits = _DOUBLE if kind is DType.FLOAT64 else _SINGLE
@@ -154,13 +160,36 @@ def _fractions(
     return found
 
 
+def _seeded_fractions(node: NodeContext, shape: Sequence[Size]) -> Expr:
+    """Return float64 numbers in ``[0, 1)`` of 53 bits, as NumPy's ``RandomState`` draws them."""
+    state, _ = _stream(node)
+    (count,) = extents((product(shape),))
+    attrs = MersenneWords.Attrs(count=2 * count, seed=node.integer("seed") & 0xFFFFFFFF)
+    words = node.reshape(node.call(MersenneWords, state, attrs=attrs), (count, 2))
+    high, low = (
+        node.cast(node.call(binary.RightShift, word, node.scalar(unused, DType.UINT32)), _WIDE)
+        for word, unused in ((node.item(words, 1, 0), 5), (node.item(words, 1, 1), 6))
+    )
+    whole = node.call(binary.Multiply, high, node.scalar(2.0**26, _WIDE))
+    drawn = node.call(binary.Add, whole, low)
+    return node.reshape(node.call(binary.Multiply, drawn, node.scalar(2.0**-_DOUBLE, _WIDE)), shape)
+
+
+def _stream(node: NodeContext) -> tuple[Expr, int]:
+    """Return the state of the run and the number of a stream of draws.
+
+    Raises:
+        UnsupportedError: The node runs several times in a run, or between nodes on the host.
+    """
+    draws = node.folder.draws
+    if draws is None or draws.is_repeated:
+        raise node.unsupported("random numbers in a loop, or between nodes on the host")
+    return draws.stream()
+
+
 def _key(node: NodeContext) -> int:
-    """Return what ``seed`` says, a number or of Dropout a whole one; -1 if there is none."""
-    if not node.has("seed"):
-        return -1
-    if node.op_type == "Dropout":
-        return node.integer("seed") & 0xFFFFFFFF
-    return int(np.float32(node.number("seed")).view(np.uint32))
+    """Return what ``seed`` says; -1 if there is none."""
+    return int(np.float32(node.number("seed")).view(np.uint32)) if node.has("seed") else -1
 
 
 CONVERTERS = MappingProxyType(

@@ -33,6 +33,8 @@ _TABLES = (
     structure_cases.tree_cases,
     structure_cases.int4_cases,
     structure_cases.random_cases,
+    structure_cases.ngram_cases,
+    structure_cases.matrix_cases,
     counted_cases.found_cases,
     counted_cases.box_cases,
     counted_cases.distinct_cases,

@@ -158,7 +158,7 @@ def _comparable(name: str, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np
 
 
 def other_cases() -> Iterator[Case]:
-    """``where``, ``cast``, ``nn.prelu`` and ``nn.batch_norm``."""
+    """``where``, ``cast``, ``bitcast``, ``nn.prelu`` and ``nn.batch_norm``."""
     rng = np.random.default_rng(3)
     for kind in DType:
         dtype = kind.value
@@ -168,6 +168,8 @@ def other_cases() -> Iterator[Case]:
             yield Case("where", (truth, a, b))
         for wanted in DType:
             yield Case("cast", (edge_values(dtype),), {"dtype": wanted})
+            if accepts("bitcast", edge_values(dtype), dtype=wanted):
+                yield Case("bitcast", (edge_values(dtype),), {"dtype": wanted})
         yield Case("cast", (random_array(rng, (3, 33), dtype),), {"dtype": DType.FLOAT32})
         if kind is not DType.BOOL:
             x, slope = random_array(rng, (2, 3, 17), dtype), random_array(rng, (3, 1), dtype)

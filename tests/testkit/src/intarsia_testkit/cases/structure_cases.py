@@ -179,7 +179,9 @@ def tree_cases() -> Iterator[Case]:
 
 
 def random_cases() -> Iterator[Case]:
-    """``random_bits``: keys and numbers of runs at both ends, each of the four lanes."""
+    """``random_bits``: keys and numbers of runs at both ends, each of the four lanes; and
+    ``mersenne_words``: seeds that wrap with the number of the run, more words than the state has.
+    """
     least, most = -(1 << 63), (1 << 63) - 1
     states = ((0, 0), (least, 1), (most, most), (-1, least))
     for lane, state in enumerate(states):
@@ -187,6 +189,30 @@ def random_cases() -> Iterator[Case]:
             attrs = {"shape": shape, "stream": 7 * lane, "lane": lane, "key": -1}
             yield Case("random_bits", (np.array(state, np.int64),), attrs)
     yield Case("random_bits", (np.zeros(2, np.int64),), {"shape": (40,), "stream": 3, "key": 5})
+    for run, seed, count in ((0, 0, 1300), (7, (1 << 32) - 1, 1), (1, 42, 0)):
+        attrs = {"count": count, "seed": seed}
+        yield Case("mersenne_words", (np.array([-9, run], np.int64),), attrs)
+
+
+def ngram_cases() -> Iterator[Case]:
+    """``count_ngrams``: words with and without skips, rows shorter than an n-gram, equal places."""
+    rng = np.random.default_rng(29)
+    for dtype, length, skips in (("int32", 1, 0), ("int64", 2, 3), ("int32", 3, 1 << 40)):
+        grams = np.unique(rng.integers(0, 3, (9, length)), axis=0)
+        places = rng.integers(0, 4, len(grams))
+        for shape in ((3, 12), (2, 2), (0, 5), (2, 0)):
+            x = rng.integers(0, 3, shape).astype(dtype)
+            yield Case("count_ngrams", (x, grams, places), {"width": 4, "skips": skips}, (1, 2))
+
+
+def matrix_cases() -> Iterator[Case]:
+    """``determinant`` and ``inverse``: rows that change places, several matrices, none."""
+    rng = np.random.default_rng(23)
+    for name, dtype in product(("determinant", "inverse"), ("float32", "float64", "float16")):
+        for shape in ((2, 2), (3, 1, 1), (2, 3, 3, 3), (0, 2, 2)):
+            x = random_array(rng, shape, dtype, -1, 1)
+            x[..., range(shape[-1]), range(shape[-1])] += np.asarray(3, dtype)
+            yield Case(name, (x[..., ::-1].copy(),))
 
 
 def int4_cases() -> Iterator[Case]:
