@@ -42,14 +42,16 @@ from intarsia_ir.tir.build import (
     unflatten,
     unrolled,
 )
-from intarsia_ir.tir.expr import PrimExpr, TirVar, all_of, cast, const, index
-from intarsia_ir.tir.stmt import Barrier, IfStmt, Stmt, Thread
+from intarsia_ir.tir.expr import Load, PrimExpr, TirVar, all_of, cast, const, index
+from intarsia_ir.tir.stmt import Barrier, IfStmt, Invoke, Stmt, Thread
 from intarsia_runtime.dtype import DType
 
 from .grid import bound, chunks
+from .traits import GridTraits
 
-_Item: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]"
-"""``item(n, i, j)``: what a thread does with its ``n``-th element of a tile, at ``(i, j)``."""
+_Item: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr, int], Stmt]"
+"""``item(n, i, j, lanes)``: what a thread does with its elements of a tile from the ``n``-th on; the
+first of them is at ``(i, j)``."""
 
 Element: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]"
 """``element(batch, i, j)`` of a matrix, for indices inside it."""
@@ -80,6 +82,9 @@ class BatchedGemm(Struct, frozen=True):
         dtype: Type of the elements as they lie in shared memory.
         total: Type in which they are summed.
         mode: How a matrix unit of the backend multiplies; empty for registers of threads.
+        left_run: Elements of the left matrix that lie side by side, along K or along the rows: from
+            each multiple of a divisor of it, so many do. Memory begins at a multiple of 16 bytes.
+        right_run: The same of the right matrix, along K or along the columns.
     """
 
     batch: int
@@ -94,6 +99,8 @@ class BatchedGemm(Struct, frozen=True):
     dtype: DType
     total: DType
     mode: str = ""
+    left_run: int = 1
+    right_run: int = 1
 
 
 class Tile(Struct, frozen=True):
@@ -177,6 +184,7 @@ def product_loops(
     product: BatchedGemm,
     tile: Tile,
     arithmetic: Callable[[GemmLoops], TileArithmetic] | None = None,
+    traits: GridTraits | None = None,
 ) -> ProductKernel:
     """Return the kernel, and its scratch memory.
 
@@ -184,10 +192,11 @@ def product_loops(
         product: What to compute.
         tile: Sizes of the tiles of a block.
         arithmetic: Multiplies the tiles; :class:`InRegisters` if ``None``.
+        traits: Of the device, to load 16 bytes at once where they lie side by side.
     """
     shape = (tile.parts, product.batch, product.rows, product.columns)
     sums = Buffer("parts", shape, product.total) if tile.parts > 1 else None
-    loops = GemmLoops(product, tile, sums)
+    loops = GemmLoops(product, tile, sums, traits)
     kernel = loops.kernel(InRegisters(loops) if arithmetic is None else arithmetic(loops))
     return (kernel, ()) if sums is None else (seq(kernel, _added_up(product, sums)), (sums,))
 
@@ -219,6 +228,7 @@ class GemmLoops:
         product: What it computes.
         tile: Sizes of the tiles of a block.
         parts: Where the sums of parts of K go, ``[part, batch, row, column]``, if there are any.
+        traits: Of the device; elements are loaded one by one without.
 
     Attributes:
         thread: Number of the thread in its block.
@@ -227,8 +237,14 @@ class GemmLoops:
         b: Tiles of B in shared memory, ``[half, depth, columns + padding]``; likewise.
     """
 
-    def __init__(self, product: BatchedGemm, tile: Tile, parts: Buffer | None = None) -> None:
-        self.p, self.t, self.parts = product, tile, parts
+    def __init__(
+        self,
+        product: BatchedGemm,
+        tile: Tile,
+        parts: Buffer | None = None,
+        traits: GridTraits | None = None,
+    ) -> None:
+        self.p, self.t, self.parts, self.traits = product, tile, parts, traits
         self.number, self.thread = TirVar("number"), TirVar("thread")
         self.batch, self.row, self.column = TirVar("batch"), TirVar("row0"), TirVar("column0")
         self.part = TirVar("part")
@@ -279,46 +295,75 @@ class GemmLoops:
         p, t = self.p, self.t
         deep = 1 if self.whole_depth else t.depth + p.depth + 1  # never divides the depth
 
-        def left(n: PrimExpr, i: PrimExpr, j: PrimExpr) -> Stmt:
+        def left(n: PrimExpr, i: PrimExpr, j: PrimExpr, lanes: int) -> Stmt:
             inside = _inside((self.row + i, p.rows, t.rows), (k + j, p.depth, deep))
-            return _fetched(self.next_a, n, p.left(self.batch, self.row + i, k + j), inside)
+            value = p.left(self.batch, self.row + i, k + j)
+            return self._fetched(self.next_a, n, value, inside, lanes)
 
-        def right(n: PrimExpr, i: PrimExpr, j: PrimExpr) -> Stmt:
+        def right(n: PrimExpr, i: PrimExpr, j: PrimExpr, lanes: int) -> Stmt:
             inside = _inside((k + i, p.depth, deep), (self.column + j, p.columns, t.columns))
-            return _fetched(self.next_b, n, p.right(self.batch, k + i, self.column + j), inside)
+            value = p.right(self.batch, k + i, self.column + j)
+            return self._fetched(self.next_b, n, value, inside, lanes)
 
         return self._both(left, right)
 
+    def _fetched(
+        self, to: Buffer, n: PrimExpr, value: PrimExpr, inside: PrimExpr | None, lanes: int
+    ) -> Stmt:
+        fetch, zero = store(to, (n,), cast(value, to.dtype)), const(0, to.dtype)
+        if lanes > 1 and self.traits is not None and isinstance(value, Load):
+            fetch = Invoke(self.traits.kind, self.traits.load_16, (load(to, n), value))
+        if inside is None:
+            return fetch
+        return IfStmt(inside, fetch, unrolled(lanes, lambda e: store(to, (n + e,), zero), "e"))
+
     def _put(self, half: PrimExpr) -> Stmt:
         """Store the registers to one of the two buffers."""
+        p, t = self.p, self.t
 
-        def left(n: PrimExpr, i: PrimExpr, j: PrimExpr) -> Stmt:
-            at = (half, i, j) if self.t.a_by_depth else (half, j, i)
-            return store(self.a, at, load(self.next_a, n))
+        def left(n: PrimExpr, i: PrimExpr, j: PrimExpr, lanes: int) -> Stmt:
+            def item(e: PrimExpr) -> Stmt:
+                row, k = (i, j + e) if p.left_by_depth else (i + e, j)
+                at = (half, row, k) if t.a_by_depth else (half, k, row)
+                return store(self.a, at, load(self.next_a, n + e))
 
-        def right(n: PrimExpr, i: PrimExpr, j: PrimExpr) -> Stmt:
-            at = (half, j, i) if self.t.b_by_depth else (half, i, j)
-            return store(self.b, at, load(self.next_b, n))
+            return unrolled(lanes, item, "e")
+
+        def right(n: PrimExpr, i: PrimExpr, j: PrimExpr, lanes: int) -> Stmt:
+            def item(e: PrimExpr) -> Stmt:
+                k, column = (i + e, j) if p.right_by_depth else (i, j + e)
+                at = (half, column, k) if t.b_by_depth else (half, k, column)
+                return store(self.b, at, load(self.next_b, n + e))
+
+            return unrolled(lanes, item, "e")
 
         return self._both(left, right)
 
     def _both(self, left: _Item, right: _Item) -> Stmt:
         p, t = self.p, self.t
+        a_lanes = self._lanes(p.left_run, t.rows * t.depth, p.left)
+        b_lanes = self._lanes(p.right_run, t.depth * t.columns, p.right)
         return seq(
-            self._shared_out(t.rows, t.depth, left, by_row=not p.left_by_depth),
-            self._shared_out(t.depth, t.columns, right, by_row=p.right_by_depth),
+            self._shared_out((t.rows, t.depth), left, a_lanes, by_row=not p.left_by_depth),
+            self._shared_out((t.depth, t.columns), right, b_lanes, by_row=p.right_by_depth),
         )
 
-    def _shared_out(self, rows: int, columns: int, item: _Item, *, by_row: bool) -> Stmt:
-        """Run ``item(n, i, j)`` for all, neighbouring threads along the rows or the columns."""
-        i, j = TirVar("i"), TirVar("j")
+    def _lanes(self, run: int, size: int, element: Element) -> int:
+        """Return how many elements of a tile a thread loads at once: 16 bytes of them, or one."""
+        value, lanes = element(index(0), index(0), index(0)), 16 // self.p.dtype.bytes
+        whole = isinstance(value, Load) and value.dtype is self.p.dtype and run % lanes == 0
+        return lanes if whole and self.traits and size // self.t.threads % lanes == 0 else 1
+
+    def _shared_out(self, shape: tuple[int, int], item: _Item, lanes: int, *, by_row: bool) -> Stmt:
+        """Run ``item`` for all elements, neighbouring threads along the rows or the columns."""
+        (rows, columns), (i, j) = shape, (TirVar("i"), TirVar("j"))
 
         def piece(n: PrimExpr) -> Stmt:
-            at = n * self.t.threads + self.thread
+            at = (n * self.t.threads + self.thread) * lanes
             values = [at % rows, at // rows] if by_row else [at // columns, at % columns]
-            return lets([i, j], values, item(n, i, j))
+            return lets([i, j], values, item(n * lanes, i, j, lanes))
 
-        return unrolled(rows * columns // self.t.threads, piece, "piece")
+        return unrolled(rows * columns // self.t.threads // lanes, piece, "piece")
 
     def stored(self, row: PrimExpr, column: PrimExpr, value: PrimExpr) -> Stmt:
         """Store an element of the tile, unless it lies outside of the matrix."""
@@ -337,13 +382,6 @@ def _inside(*parts: tuple[PrimExpr, int, int]) -> PrimExpr | None:
     """Whether every place is below its limit; ``None`` where whole tiles fit."""
     conditions = [at < limit for at, limit, size in parts if limit % size]
     return all_of(conditions) if conditions else None
-
-
-def _fetched(to: Buffer, n: PrimExpr, value: PrimExpr, inside: PrimExpr | None) -> Stmt:
-    fetch = store(to, (n,), cast(value, to.dtype))
-    if inside is None:
-        return fetch
-    return IfStmt(inside, fetch, store(to, (n,), const(0, to.dtype)))
 
 
 class InRegisters:

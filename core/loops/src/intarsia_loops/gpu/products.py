@@ -115,7 +115,7 @@ def matmul_product(group: FusedGroup, types: ProductTypesOf) -> GroupProduct | N
     product = BatchedGemm(
         prod(batch), prod(own), columns, depth, left, right,
         not attrs.transpose_a, attrs.transpose_b, store_result,
-        chosen.elements, chosen.sums, chosen.mode,
+        chosen.elements, chosen.sums, chosen.mode, a.shape[-1], b.shape[-1],
     )  # fmt: skip
     return GroupProduct(group, fused, product)
 
@@ -161,10 +161,13 @@ def conv_product(group: FusedGroup, types: ProductTypesOf) -> GroupProduct | Non
             value = value + cast(load(bias[0], channel), value.dtype)
         return _epilogue_store(fused, data.dtype, value, (n, channel, *place))
 
+    # Of 1 x 1 windows at every place, neighbouring columns are neighbours in memory.
+    pointwise = prod(kernel) == 1 and tuple(data.shape[2:]) == tuple(spatial)
     chosen = types(data.dtype)
     product = BatchedGemm(
         attrs.groups, own, count * prod(spatial), inner * prod(kernel), left, right,
         True, False, store_result, chosen.elements, chosen.sums, chosen.mode,
+        inner * prod(kernel), prod(spatial) if pointwise else 1,
     )  # fmt: skip
     return GroupProduct(group, fused, product)
 

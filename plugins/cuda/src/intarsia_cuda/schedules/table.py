@@ -15,6 +15,7 @@ from intarsia_loops.gpu.products import GroupProduct, ProductTypes, conv_product
 from intarsia_loops.targets import LoopTarget
 from intarsia_runtime.dtype import DType
 
+from ..spelling import grid_traits
 from ..target import CudaOptions
 from .tensor_cores import OnTensorCores, tensor_core_tile
 
@@ -53,7 +54,8 @@ def _loops(product: BatchedGemm, options: CudaOptions) -> ProductKernel | None:
     tile = choose(product, options.max_threads_per_block)
     if tile is None:
         return None
-    return product_loops(product, tile, OnTensorCores if product.mode else None)
+    arithmetic = OnTensorCores if product.mode else None
+    return product_loops(product, tile, arithmetic, grid_traits(options))
 
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType({"matmul": matmul, "nn.conv": conv})

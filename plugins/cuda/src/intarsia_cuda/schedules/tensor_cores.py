@@ -33,9 +33,10 @@ def tensor_core_tile(product: BatchedGemm, most_threads: int) -> Tile | None:
     if most_threads < WARPS * WARP:
         return None
     wide = product.mode == "tf32"
-    # Of tf32, four rows of eight words of B are read at once.
     tile = Tile(64, 64, 32, WARPS * WARP, a_by_depth=True, b_by_depth=not wide)
-    return replace(tile, b_padding=32 if wide else 16).in_parts(product)
+    # Of tf32, four rows of eight words of B are read at once. Halves of B are also stored one by
+    # one, along a column of the tile, whose rows 17 words long put them into different banks.
+    return replace(tile, b_padding=32 if wide else 4).in_parts(product)
 
 
 class OnTensorCores:
