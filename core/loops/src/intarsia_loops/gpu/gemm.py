@@ -50,8 +50,8 @@ from .grid import bound, chunks
 from .traits import GridTraits
 
 _Item: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr, int], Stmt]"
-"""``item(n, i, j, lanes)``: what a thread does with its elements of a tile from the ``n``-th on; the
-first of them is at ``(i, j)``."""
+"""``item(n, i, j, lanes)``: what a thread does with some of its elements of a tile, from its
+``n``-th on; the first of them is at ``(i, j)``."""
 
 Element: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]"
 """``element(batch, i, j)`` of a matrix, for indices inside it."""
