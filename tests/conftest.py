@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,14 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("INTARSIA_CACHE_DIR", str(tmp_path_factory.mktemp("intarsia-cache")))
         yield
+
+
+@pytest.fixture
+def heeds_interrupts() -> Iterator[None]:
+    """Let SIGINT interrupt this process and its children: jobs in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -201,6 +201,7 @@ def test_odd_paths_work(tmp_path: Path, name: str) -> None:
     assert intarsia("run", out, "--inputs", "random").returncode == 0
 
 
+@pytest.mark.usefixtures("heeds_interrupts")
 @pytest.mark.parametrize("delay", [0.05, 0.4, 0.8])
 def test_interrupted_compile_leaves_nothing_half_written(tmp_path: Path, delay: float) -> None:
     argv = [sys.executable, "-m", "intarsia", "compile", str(DIGITS), "--target", "llvm"]
@@ -208,7 +209,6 @@ def test_interrupted_compile_leaves_nothing_half_written(tmp_path: Path, delay: 
         [*argv, "-o", str(tmp_path / "m.intarsia")],
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=_heed_interrupts,
     )
     _wait_for_fork(child.pid)  # before, Python itself may be starting: it prints a traceback
     time.sleep(delay)
@@ -229,11 +229,6 @@ def _wait_for_fork(process: int) -> None:
     end = time.monotonic() + 20
     while children.exists() and not children.read_text() and time.monotonic() < end:
         time.sleep(0.01)
-
-
-def _heed_interrupts() -> None:
-    """A shell's background job ignores SIGINT, and so would its children."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_nan_weights_go_through(tmp_path: Path) -> None:

@@ -76,14 +76,12 @@ def test_a_limit_of_time_counts_for_long_models(build: bombs.Builder, tmp_path: 
     assert time.monotonic() - start < 25
 
 
+@pytest.mark.usefixtures("heeds_interrupts")
 @pytest.mark.parametrize("target", ["llvm", "c"])
 def test_a_loop_of_the_run_can_be_interrupted(target: str, tmp_path: Path) -> None:
     path = bombs.unrolled_loop(tmp_path)
     command = [sys.executable, "-m", "intarsia", "run", str(path), "--target", target]
-    # Who starts the tests in the background has interrupts ignored, and children inherit that.
-    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    signal.signal(signal.SIGINT, ignored)
     try:
         assert process.stderr is not None
         process.stderr.readline()  # where the nodes run is said before they do

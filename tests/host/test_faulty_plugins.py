@@ -248,6 +248,7 @@ def test_a_process_ends_although_a_thread_of_a_plugin_runs(intarsia: Run, model:
     assert json.loads(run.stdout)["regions"][0]["accelerator"] == "thread"
 
 
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_an_interrupt_ends_a_trial_at_once(faulty_site: Path, model: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(faulty_site), CORE, os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PYTHONPATH": path, "INTARSIA_CACHE_DIR": str(tmp_path / "cache")}
@@ -257,7 +258,6 @@ def test_an_interrupt_ends_a_trial_at_once(faulty_site: Path, model: Path, tmp_p
         env=env,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=_heed_interrupts,
     )
     children = Path(f"/proc/{started.pid}/task/{started.pid}/children")
     deadline = time.monotonic() + 20
@@ -319,8 +319,3 @@ def test_a_hook_that_ends_the_process_is_named(
     assert list(tmp_path.iterdir()) == []
     others = intarsia("compile", str(model), "--target", "llvm", "-o", str(out), PYTHONPATH=path)
     assert (others.returncode, out.exists()) == (0, True)
-
-
-def _heed_interrupts() -> None:
-    """A shell's background job ignores SIGINT, and so would its children."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)

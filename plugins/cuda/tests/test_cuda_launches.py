@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import tempfile
 
 import numpy as np
 import pytest
@@ -224,6 +225,16 @@ def test_a_kernel_that_is_not_there():
     device = EmulatedDevice(compile_emulated('#include "intarsia_device.h"\n', []))
     with pytest.raises(ArtifactError, match="exports no 'emulated_kernel_f'"):
         device.record([Launch("kernel_f", Start((1, 1, 1, 1, 1, 1), False), ())])
+
+
+def test_an_emulated_kernel_has_its_lines():
+    text = '#include "intarsia_device.h"\n__global__ void kernel_f(float *x) {\n  x[0] = 1;\n}\n'
+    plain = compile_emulated(text, ["kernel_f"])
+    first, second = (compile_emulated(text, ["kernel_f"], lineinfo=True) for _ in range(2))
+    assert first == second
+    assert (b".debug_line" in first, b".debug_line" in plain) == (True, False)
+    assert b"kernels.cu\0" in first
+    assert tempfile.gettempdir().encode() not in first
 
 
 @pytest.mark.parametrize(

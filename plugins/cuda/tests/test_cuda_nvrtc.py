@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -76,6 +77,27 @@ def test_compiles_for_every_generation(make_target, arch):
 def test_the_ptx_has_the_instruction(make_target, case, wanted, options):
     _, made = compiled(make_target, CASES[case], **options)
     assert wanted in made.ptx.decode()
+
+
+def test_each_instruction_has_its_line(make_target):
+    """The code stays: registers and shared memory are the same, and no instruction is added."""
+    _, plain = compiled(make_target, CASES["matmul"])
+    source, lines = compiled(make_target, CASES["matmul"], lineinfo=True)
+    assert (b".debug_line" in lines.cubin, b".debug_line" in plain.cubin) == (True, False)
+    text = lines.ptx.decode()
+    assert re.search(r'^\s*\.file\s+1 "/kernels\.cu"', text, re.MULTILINE)
+    rows = {int(row) for row in re.findall(r"^\s*\.loc\s+1 (\d+)", text, re.MULTILINE)}
+    assert rows
+    assert max(rows) <= source.text.count("\n")
+    assert str(Path.cwd()).encode() not in lines.cubin + lines.ptx
+    assert lines.resources == plain.resources
+    assert instructions(text) == instructions(plain.ptx.decode())
+
+
+def instructions(ptx):
+    """What the lines of a PTX text do, without registers, labels and debug information."""
+    found = re.findall(r"^\s+(?:@!?%\w+ )?([a-z][\w.]+)\s", ptx, re.MULTILINE)
+    return [word for word in found if not word.startswith("b8")]
 
 
 # Registers of a thread, shared bytes of a block; measured with NVRTC 13.0. None may spill.

@@ -264,6 +264,7 @@ def test_errors_raised_on_purpose_keep_their_class() -> None:
         Guarded(bare, OWNER, doing="schedule")()
 
 
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_an_interrupt_of_the_user_stays_one() -> None:
     def work() -> object:
         signal.raise_signal(signal.SIGINT)

@@ -268,6 +268,7 @@ def test_a_module_that_cannot_be_imported_breaks_only_its_plugin(
     assert host.plugin("acme-frail")[0].state == "broken"
 
 
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_an_interrupt_during_an_import_is_not_swallowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

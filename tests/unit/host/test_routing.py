@@ -229,6 +229,7 @@ def test_an_error_names_the_plugin_and_keeps_its_meaning(
     assert caught.value.__cause__ is error
 
 
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_an_interrupt_in_a_hook_is_not_swallowed() -> None:
     def interrupt() -> object:
         signal.raise_signal(signal.SIGINT)

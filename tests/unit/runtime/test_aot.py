@@ -277,6 +277,7 @@ def test_errors_of_a_loader_and_a_region_keep_their_class(
     assert caught.value.exit_code == 8
 
 
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_an_interrupt_in_a_region_stays_one(
     save: Callable[..., Path], toy_loader: Callable[..., None]
 ) -> None:

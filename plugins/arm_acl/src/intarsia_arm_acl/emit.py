@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from intarsia.plugin.accelerator import DType
+from intarsia.plugin.accelerator import DType, c_string
 
 from .draft import AclDraft, AclQuantization, AclStep, AclTensor, Arg, naturals, real
 from .prelude import INCLUDES, POSTLUDE, PRELUDE, PRODUCT
@@ -168,7 +168,7 @@ def _configuration(draft: AclDraft, between: Sequence[AclTensor]) -> list[str]:
     managed = set(between)
     lines: list[str] = []
     for number, step in enumerate(draft.steps):
-        label = _quoted(step.label)
+        label = c_string(step.label)
         item: list[str] = []
         if step.result in managed:
             item.append(f"        group.manage(&t{step.result.number});")
@@ -204,9 +204,3 @@ def _argument(arg: Arg, step: AclStep, *, infos: bool) -> str:
     element = "const ITensorInfo *" if infos else "const ITensor *"
     items = ", ".join(_argument(item, step, infos=infos) for item in arg)
     return f"std::vector<{element}>{{ {items} }}"
-
-
-def _quoted(text: str) -> str:
-    plain = "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
-    escaped = plain.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
-    return f'"{escaped}"'

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 
+from intarsia_ir.c_text import c_string
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import TensorModule
 from intarsia_loops.codegen.arguments import dlpack_code, faults_of
@@ -101,7 +102,7 @@ class ConstantTables(Struct):
         rows: list[str] = []
         for name, spec in called:
             faults = faults_of(name, spec)
-            texts = ",\n    ".join(_quoted(text) for text in faults)
+            texts = ",\n    ".join(c_string(text) for text in faults)
             messages = self._add("faults", faults, "char *const {}[]", f"{{\n    {texts}}}")
             rows.append(
                 f"{{{dlpack_code(spec.dtype)}, {spec.dtype.bits}, {len(spec.shape)}, "
@@ -128,14 +129,6 @@ def fill_structs(face: Interface) -> list[str]:
         value = pointer_to(C99.memory[spec.dtype], len(face.plan.inputs) + number)
         lines.append(f"    outputs.{name} = {value};")
     return lines
-
-
-def _quoted(text: str) -> str:
-    """A string literal; what is not plain ASCII as octal escapes of its UTF-8 bytes."""
-    plain = "".join(
-        chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode()
-    )
-    return f'"{plain}"'
 
 
 def pointer_to(kind: str, number: int) -> str:

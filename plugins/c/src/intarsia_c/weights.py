@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from intarsia_ir.c_text import c_comment
 from intarsia_loops.codegen.c_interface import Interface, mapping_signature
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.artifact.tensors import array_bytes
@@ -38,7 +39,7 @@ def print_weights(face: Interface, constants: Mapping[str, np.ndarray]) -> str:
     members: list[str] = []
     for number, (name, spec) in enumerate(zip(face.plan.constants, face.weights(), strict=True)):
         text, member = _array(f"weight_{number}", spec, constants[name], face.constant_alignment)
-        parts.append(f"/* {_remark(name)} */\n{text}")
+        parts.append(f"/* {c_comment(name)} */\n{text}")
         members.append(f"    {member},")
     parts.append(f"const struct {face.prefix}_constants {face.prefix}_parameters = {{")
     return "\n".join([*parts, *members, "};", ""])
@@ -86,8 +87,3 @@ def _plain(dtype: DType) -> np.dtype[np.generic]:
 def _rows(values: Sequence[str]) -> str:
     lines = [", ".join(values[at : at + _ROW]) for at in range(0, len(values), _ROW)]
     return "    " + ",\n    ".join(lines)
-
-
-def _remark(text: str) -> str:
-    """A name inside a comment."""
-    return "".join(ch if ch.isascii() and (ch.isalnum() or ch in "._-:") else "_" for ch in text)

@@ -20,10 +20,10 @@ from .program import (
     plan_operations,
     program_stamp,
 )
-from .source import print_source
+from .source import SOURCE, print_source
 from .target import LOADER, CudaOptions
 
-SOURCE, PTX, CUBIN, EMULATED = "kernels.cu", "kernels.ptx", "kernels.cubin", "emulated.so"
+PTX, CUBIN, EMULATED = "kernels.ptx", "kernels.cubin", "emulated.so"
 RESOURCES = "resources.txt"
 
 
@@ -53,7 +53,7 @@ def tir_codegen(module: TensorModule, target: Target[CudaOptions]) -> CompiledUn
         names = [name for name, _ in source.kernels]
         stamp = program_stamp(files[FILE], module.plan)
         text = f'{source.text}\nextern "C" const unsigned long long {STAMP} = {stamp}ull;\n'
-        files[EMULATED] = compile_emulated(text, names, options.cxx)
+        files[EMULATED] = compile_emulated(text, names, options.cxx, lineinfo=options.lineinfo)
         return CompiledUnit(name=module.name, loader=LOADER, format=SCHEMA, files=files)
     compiled = compile_cuda(source.text, options)
     threads = {name: launch.threads for name, launch in source.kernels}

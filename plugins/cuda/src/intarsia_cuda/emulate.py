@@ -9,7 +9,7 @@ from pathlib import Path
 from intarsia_loops.codegen.external import run_compiler
 from intarsia_runtime.artifact.abandoned import temporary_folder
 
-from .source import HEADER, emulation_header
+from .source import HEADER, SOURCE, emulation_header
 
 FLAGS = (
     *("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno"),
@@ -18,7 +18,12 @@ FLAGS = (
 
 
 def compile_emulated(
-    text: str, kernels: Sequence[str], cxx: str = "g++", *, flags: Sequence[str] = ()
+    text: str,
+    kernels: Sequence[str],
+    cxx: str = "g++",
+    *,
+    flags: Sequence[str] = (),
+    lineinfo: bool = False,
 ) -> bytes:
     """Compile a source against ``include/emulate.h``; equal bytes for equal input.
 
@@ -27,6 +32,7 @@ def compile_emulated(
         kernels: Names of the ``__global__`` functions; each is exported as ``emulated_<name>``.
         cxx: C++ compiler.
         flags: More flags for it, behind its own.
+        lineinfo: Whether the library says which line of ``text`` an instruction is of.
 
     Raises:
         ToolchainError: The compiler is missing, fails or takes too long.
@@ -34,9 +40,11 @@ def compile_emulated(
     exports = "".join(f"IX_EXPORT({name})\n" for name in kernels)
     with temporary_folder("cuda") as folder:
         (Path(folder) / HEADER).write_text(emulation_header(), encoding="utf-8")
-        (Path(folder) / "kernels.cpp").write_text(f"{text}\n{exports}", encoding="utf-8")
+        named = f'#line 1 "{SOURCE}"\n{text}' if lineinfo else text
+        (Path(folder) / "kernels.cpp").write_text(f"{named}\n{exports}", encoding="utf-8")
+        lines = ("-g1", f"-fdebug-prefix-map={folder}=.") if lineinfo else ()
         run_compiler(
-            [cxx, *FLAGS, *flags, "-o", "emulated.so", "kernels.cpp", "-lm"],
+            [cxx, *FLAGS, *lines, *flags, "-o", "emulated.so", "kernels.cpp", "-lm"],
             folder,
             language="C++",
             need=", and -emulate needs one",

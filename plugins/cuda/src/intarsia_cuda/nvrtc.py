@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from intarsia_runtime.errors import ToolchainError, UnsupportedError
 
-from .source import HEADER, device_header
+from .source import HEADER, SOURCE, device_header
 from .target import ARCHITECTURES, LEGACY, CudaOptions
 
 MESSAGE_LINES = 12
@@ -113,8 +113,10 @@ def compile_cuda(text: str, options: CudaOptions) -> NvrtcModule:
         )
     nvrtc = require_nvrtc()
     headers = [device_header().encode()]
+    # Line information holds the name: a relative one would get this process's folder in front.
+    name = f"/{SOURCE}" if options.lineinfo else SOURCE
     _, program = _checked(
-        nvrtc.nvrtcCreateProgram, text.encode(), b"kernels.cu", 1, headers, [HEADER.encode()]
+        nvrtc.nvrtcCreateProgram, text.encode(), name.encode(), 1, headers, [HEADER.encode()]
     )
     try:
         flags = _flags(options)
@@ -138,6 +140,7 @@ def _flags(options: CudaOptions) -> list[bytes]:
         b"--fmad=true" if options.fmad else b"--fmad=false",
         b"--ptxas-options=-v",
         b"--no-cache",  # what the driver's cache has comes without the lines on registers
+        *((b"--generate-line-info",) if options.lineinfo else ()),
     ]
 
 

@@ -20,6 +20,9 @@ from .intrinsics import RULES
 from .spelling import grid_traits, spelling
 from .target import CudaOptions
 
+SOURCE = "kernels.cu"
+"""Name of the text, in the artifact and for whoever shows its lines."""
+
 HEADER = "intarsia_device.h"
 """What the source includes: ``include/device.h`` for a GPU, ``include/emulate.h`` for a CPU."""
 

@@ -48,6 +48,9 @@ class CudaOptions:
         choices=("strict", "tf32", "bf16"),
     )
     fmad: bool = option(True, doc="join a product and a sum into one instruction")
+    lineinfo: bool = option(
+        False, doc="say which line of kernels.cu each instruction is of, for Nsight Compute and gdb"
+    )
     emulate: bool = option(False, doc="run the kernels on the CPU, to test them without a GPU")
     cxx: str = option("g++", doc="C++ compiler for -emulate: a name or a path")
 

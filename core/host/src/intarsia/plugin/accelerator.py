@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from intarsia_runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from intarsia_ir.c_text import c_string as c_string
     from intarsia_ir.graph.expr import Call as Call
     from intarsia_ir.graph.expr import Constant as Constant
     from intarsia_ir.graph.expr import Expr as Expr
@@ -141,6 +142,7 @@ if not TYPE_CHECKING:
             "intarsia.target.kind_attribute": "KindAttribute KindAttributeValue",
             "intarsia.target.options": "option",
             "intarsia.target.target": "CompositeTarget Target",
+            "intarsia_ir.c_text": "c_string",
             "intarsia_ir.graph.expr": (
                 "Call Constant Expr Function Tuple TupleGetItem Var constant tensor_type"
             ),

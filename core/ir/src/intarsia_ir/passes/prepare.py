@@ -38,6 +38,7 @@ _ORDER = """
     recognize
     sink_reshapes
     fuse_batch_norm
+    merge_parallel_convs
     look_up
     fold_constants
     specialize_bodies

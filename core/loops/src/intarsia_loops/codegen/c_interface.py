@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from intarsia_ir.c_text import c_comment
 from intarsia_runtime.artifact.plan import (
     ALIGNMENT,
     Argument,
@@ -145,7 +146,7 @@ class Interface(Struct, frozen=True, dict=True):
         guards = guards_of_steps(self.plan)
         if not guards:
             return [f"/* Runs the model once; returns {returned}. No two pointers may overlap. */"]
-        rows = [f"   {number}: {_in_comment(guard.why)}" for number, guard in enumerate(guards, 1)]
+        rows = [f"   {number}: {c_comment(guard.why)}" for number, guard in enumerate(guards, 1)]
         return [
             f"/* Runs the model once; returns {returned}, or what went wrong:",
             *rows,
@@ -256,12 +257,6 @@ class Interface(Struct, frozen=True, dict=True):
             else TensorSpec(name, (), DType.UINT8)
             for n, name in enumerate(self.plan.constants)
         )
-
-
-def _in_comment(text: str) -> str:
-    """Return text, which may have names of a model, as it may stand in a comment."""
-    plain = "".join(c if c.isascii() and c.isprintable() and c != "\\" else "?" for c in text)
-    return plain.replace("*/", "* /")
 
 
 def identifier(name: str) -> str:
