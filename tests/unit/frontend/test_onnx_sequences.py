@@ -151,20 +151,10 @@ OPEN_REFUSALS = {
     "does more with sequence 'q'": APPENDS.format(
         first="", body="o = Constant <value_int = 0> () r = SequenceInsert (q, v, o)"
     ),
-    "differ in type from those before": APPENDS.format(
-        first="", body="w = Constant <value_floats = [1.0]> () r = SequenceInsert (q, w)"
-    )
-    .replace("Loop (t, go, e)", "Loop (t, go, f)")
-    .replace("e = SequenceEmpty ()", "k = Neg (x) f = SequenceConstruct (k)"),
-    "a split of the open size n": "g (float[n,3] x) => (float y) { k = Constant <value_int = 2> ()"
-    " s = SplitToSequence (x, k) y = ConcatFromSequence <axis = 0> (s) }",
-    "SequenceErase of a sequence whose length": "g (float[n,3] x) => (float y) {"
-    " s = SplitToSequence (x) t = SequenceErase (s) y = ConcatFromSequence <axis = 0> (t) }",
-    "SequenceInsert into a sequence whose length": "g (float[n,3] x) => (float y) {"
-    " s = SplitToSequence (x) o = Constant <value_int = 0> () v = Gather (x, o)"
-    " t = SequenceInsert (s, v, o) y = ConcatFromSequence <axis = 0> (t) }",
-    "elements that differ in type": "g (float[n,3] x, int64 p) => (float y) {"
-    " a = Transpose (x) s = SequenceConstruct (x, a) y = SequenceAt (s, p) }",
+    "of elements whose rank is not known": "g (float[n,3] x, int64 p) => (float y) {"
+    " a = ReduceSum <keepdims = 0> (x) s = SequenceConstruct (x, a) y = SequenceAt (s, p) }",
+    "joined but along the first axis": "g (float[n,3] x, int64 p) => (float y) {"
+    " s = SplitToSequence (x, p) y = ConcatFromSequence <axis = 1> (s) }",
     "branches give sequences of different lengths": "g (float[n,3] x, bool c) => (int64 y) {"
     " s = If (c) <then_branch = t () => (seq(float) p) { a = Exp (x) p = SequenceConstruct (a) },"
     " else_branch = u () => (float q) { q = Exp (x) }> y = SequenceLength (s) }",

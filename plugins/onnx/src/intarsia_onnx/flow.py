@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Call, Expr, Function, Var, call, get_item, tensor_type
-from intarsia_ir.graph.guards import Guard, guards_apart, require_all
+from intarsia_ir.graph.guards import Guard, guards_apart, is_collecting, require_all
 from intarsia_ir.graph.outline import outline
 from intarsia_ir.graph.types import Size, TensorType
 from intarsia_ir.ops import control
@@ -133,6 +133,16 @@ class Flow(Struct, frozen=True, eq=False):
             found = f"{name} {number}"
         self.functions[found] = function
         return found
+
+
+def fit_together(a: Branch, b: Branch) -> bool:
+    """Whether results agree in type; where sizes are open, in rank and element type."""
+    types = [[value.type for value in branch.results] for branch in (a, b)]
+    if types[0] == types[1] or not is_collecting():
+        return types[0] == types[1]
+    pairs = zip(a.results, b.results, strict=True)
+    kinds = [[(tensor_type(x).rank, tensor_type(x).dtype) for x in pair] for pair in pairs]
+    return all(one == other for one, other in kinds)
 
 
 def fits(branch: Branch, declared: Sequence[ValueInfo]) -> bool:

@@ -43,6 +43,8 @@ class ConstantFolder:
         run_sizes: The size variables that calls define.
         draws: The streams of random numbers; ``None`` where none may be compiled.
         stacked: Tuples that are sequences of slices of their only field.
+        ragged: Tuples that are sequences of elements of any sizes, with the rank of all.
+        optionals: What a tuple that says whether an optional holds a value stands for.
     """
 
     def __init__(self, value_budget: int = VALUE_BUDGET, total_budget: int = TOTAL_BUDGET) -> None:
@@ -54,6 +56,8 @@ class ConstantFolder:
         self.run_sizes = RunSizes()
         self.draws: Draws | None = Draws()
         self.stacked: set[Expr] = set()
+        self.ragged: dict[Expr, int | None] = {}
+        self.optionals: dict[Expr, Expr] = {}
 
     def value(self, expr: Expr) -> np.ndarray | None:
         """Return the value of ``expr``, or ``None`` if it depends on an input or costs too much."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from intarsia_ir.diagnostics import Span
     from intarsia_ir.graph.types import TensorType
+    from intarsia_runtime.dtype import DType
     from intarsia_runtime.errors import UnsupportedError
 
 
@@ -36,12 +37,16 @@ class ValueInfo(Struct, frozen=True):
             and for a value that no compiled function takes.
         kind: What such a value is, e.g. ``seq(tensor(float))``; empty if ``type`` says it.
         stored: NumPy's name of the element type, if ``type`` says bytes in its place.
+        element: Element type of the tensors in a sequence or an optional, if it has an array here.
+        sizes: Their sizes, ``None`` for one that may differ; ``None`` if their rank may differ.
     """
 
     name: str
     type: TensorType | None
     kind: str = ""
     stored: str = ""
+    element: DType | None = None
+    sizes: tuple[int | None, ...] | None = None
 
 
 class Node(Struct, frozen=True):

@@ -12,7 +12,7 @@ import numpy as np
 
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Constant, Expr, Function, Var, constant, make_tuple, tensor_type
-from intarsia_ir.graph.guards import guards_apart, is_collecting, require_all
+from intarsia_ir.graph.guards import guards_apart, require_all
 from intarsia_ir.graph.module import IRModule, OnlyFor
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.arrays import numpy_dtype
@@ -22,9 +22,9 @@ from intarsia_runtime.errors import ModelError, UnsupportedError
 from .builder import STATIC_HINT, Builder
 from .context import Converted, Converter, Diverging, Narrow, NodeContext
 from .converters.sequences import TAKE_SEQUENCES, is_sequence
-from .flow import Branch, Flow, chosen, fits
+from .flow import Branch, Flow, chosen, fit_together, fits
 from .fold import ConstantFolder
-from .graph import Graph, Model, Node
+from .graph import Graph, Model, Node, ValueInfo
 from .implied import (
     FORMS,
     MOST_KEYS,
@@ -115,30 +115,38 @@ class Importer:
             ModelError: A node that breaks ONNX's rules.
         """
         graph = self._model.graph
-        params: list[Var] = []
         scope = ImportScope(graph, None, self._model.opset)
-        for info in graph.inputs:
-            if info.name in self._fixed:
-                scope.values[info.name] = constant(self._fixed[info.name], name=info.name)
-                continue
-            param = Var(info.name, self._inputs[info.name])
-            scope.values[info.name] = param
-            if info.stored:
-                scope.stored[info.name] = named_dtype(info.stored)
-            params.append(param)
+        params = [param for info in graph.inputs for param in self._parameters(info, scope)]
         results = self._import(scope)
-        outputs = [value for value in results if value is not None]
         for info, value in zip(graph.outputs, results, strict=True):
             if value is not None and is_sequence(value):
                 where = f"output '{info.name}'"
                 self._problems.append(UnsupportedError("is no tensor but a sequence", where=where))
         if self._problems or self._unknown:
             raise self._report()
+        pairs = zip(graph.outputs, results, strict=True)
+        return self._whole(scope, params, {info.name: x for info, x in pairs if x is not None})
+
+    def _parameters(self, info: ValueInfo, scope: ImportScope) -> list[Var]:
+        """Give an input of the model a value; return the parameters that it becomes."""
+        if info.name in self._fixed:
+            scope.values[info.name] = constant(self._fixed[info.name], name=info.name)
+            return []
+        param = Var(info.name, self._inputs[info.name])
+        scope.values[info.name] = param
+        if info.stored:
+            scope.stored[info.name] = named_dtype(info.stored)
+        return [param]
+
+    def _whole(
+        self, scope: ImportScope, params: Sequence[Var], results: Mapping[str, Expr]
+    ) -> IRModule:
+        """Return the module of a graph that is imported."""
+        outputs = tuple(results.values())
         body = outputs[0] if len(outputs) == 1 else make_tuple(outputs)
-        names = tuple(info.name for info in graph.outputs)
         draws = self._folder.draws
-        params += [] if draws is None or draws.state is None else [draws.state]
-        module = with_stored(Function(tuple(params), body, names), scope)
+        state = () if draws is None or draws.state is None else (draws.state,)
+        module = with_stored(Function((*params, *state), body, tuple(results)), scope)
         if self._functions:
             module = module.with_functions({**module.functions, **self._functions})
         if self._only:
@@ -176,7 +184,7 @@ class Importer:
         trials = [self._trial(scope, number, branch) for branch in fork.branches]
         both = [trial for trial in trials if trial is not None]
         tensors = all(not is_sequence(value) for trial in both for value in trial.results)
-        if len(both) == 2 and tensors and _fit_together(*both):
+        if len(both) == 2 and tensors and fit_together(*both):
             builder = Builder(node.span, self._folder)
             return [*flow.choose(builder, fork.condition, (both[0], both[1]))]
         if len(both) == 2 and tensors and scope.outer is not None:
@@ -478,16 +486,6 @@ def unwrapped(
             stored[name] = value.dtype
         found.append(value.bytes if isinstance(value, Narrow) else value)
     return tuple(found)
-
-
-def _fit_together(a: Branch, b: Branch) -> bool:
-    """Whether results agree in type; where sizes are open, in rank and element type."""
-    types = [[value.type for value in branch.results] for branch in (a, b)]
-    if types[0] == types[1] or not is_collecting():
-        return types[0] == types[1]
-    pairs = zip(a.results, b.results, strict=True)
-    kinds = [[(tensor_type(x).rank, tensor_type(x).dtype) for x in pair] for pair in pairs]
-    return all(one == other for one, other in kinds)
 
 
 class _BranchFailed(Exception):

@@ -83,7 +83,8 @@ class ValueReader:
             return ValueInfo(info.name, None)
         if self._any_value and not self._is_plain(info.type):
             self._note_refusal(partial(self._plain_value, info, role))
-            return ValueInfo(info.name, None, self._type_text(info.type))
+            text = self._type_text(info.type)
+            return ValueInfo(info.name, None, text, "", *self._inside(info.type))
         return self._plain_value(info, role)
 
     def inner_value(self, info: ValueInfoProto, role: str) -> ValueInfo:
@@ -144,6 +145,24 @@ class ValueReader:
         if type_.WhichOneof("value") != "tensor_type" or not tensor.HasField("shape"):
             return False
         return is_element_type(tensor.elem_type) or bool(stored_name(tensor.elem_type))
+
+    def _inside(self, type_: TypeProto) -> tuple[DType | None, tuple[int | None, ...] | None]:
+        """Return element type and sizes of the tensors in a sequence or an optional."""
+        kind = type_.WhichOneof("value")
+        if kind == "sequence_type":
+            return self._inside(type_.sequence_type.elem_type)
+        if kind == "optional_type":
+            return self._inside(type_.optional_type.elem_type)
+        tensor = type_.tensor_type
+        if kind != "tensor_type" or not is_element_type(tensor.elem_type):
+            return None, None
+        dtype = element_type(tensor.elem_type, "a sequence")
+        if not tensor.HasField("shape"):
+            return dtype, None
+        return dtype, tuple(
+            dim.dim_value if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0 else None
+            for dim in tensor.shape.dim
+        )
 
     def _type_text(self, type_: TypeProto) -> str:
         """Write a type as ONNX's own schemas do, e.g. ``seq(tensor(float))``."""

@@ -28,9 +28,11 @@ from . import (
     indexing,
     learning,
     linear,
+    mapping,
     narrow,
     ngrams,
     normalization,
+    optionals,
     pooling,
     quantization,
     random,
@@ -41,6 +43,7 @@ from . import (
     shapes,
     signal,
     spatial,
+    splitting,
     training,
     trees,
 )
@@ -87,7 +90,13 @@ TENSOR_CONVERTERS: Mapping[str, Converter] = MappingProxyType(
 """Converters of operators whose operands and results are tensors."""
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
-    {**TENSOR_CONVERTERS, **sequences.CONVERTERS}
+    {
+        **TENSOR_CONVERTERS,
+        **mapping.CONVERTERS,
+        **optionals.CONVERTERS,
+        **sequences.CONVERTERS,
+        **splitting.CONVERTERS,
+    }
 )
 
 __all__ = ["CONVERTERS", "TENSOR_CONVERTERS"]

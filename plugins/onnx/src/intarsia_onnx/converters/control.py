@@ -33,9 +33,9 @@ from .iterations import iterated_loop, iterated_scan
 from .sequences import (
     are_formed_alike,
     flat_values,
+    formed_alike,
     is_sequence,
     regrouped,
-    stacked_alike,
     tensors_of,
 )
 
@@ -72,7 +72,7 @@ def if_(node: NodeContext) -> tuple[Expr, ...]:
         return _choose(node, then, orelse)
     pairs: list[tuple[Expr, Expr]] = []
     for a, b in zip(then.results, orelse.results, strict=True):
-        pair = (a, b) if are_formed_alike(node, a, b) else stacked_alike(node, a, b)
+        pair = (a, b) if are_formed_alike(node, a, b) else formed_alike(node, a, b)
         if pair is None:
             raise node.unsupported("branches give sequences of different lengths")
         pairs.append(pair)
@@ -187,7 +187,8 @@ def _iterated(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
     collecting = collecting_loop(node)
     if collecting is None:
         return iterated_loop(node, flow)
-    return collecting.results(iterated_loop(collecting.node, flow))
+    appended = len(collecting.places)
+    return collecting.results(iterated_loop(collecting.node, flow, appended))
 
 
 def _is_written_out(node: NodeContext) -> bool:

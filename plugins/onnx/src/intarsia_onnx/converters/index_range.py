@@ -8,6 +8,7 @@ out of range. Indices that cannot be are not checked.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from intarsia_ir.graph.expr import Call, Expr, TupleGetItem, tensor_type
@@ -16,7 +17,7 @@ from intarsia_ir.ops import compare, counted, indexing, reduce, selection, shape
 from intarsia_ir.ops.binary import LogicalAnd
 from intarsia_runtime.size import Size
 
-from ..builder import dtype_of, rank_of, sizes_of
+from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 from ..flow import Branch
 
@@ -64,8 +65,33 @@ def in_range(node: NodeContext, indices: Expr, *sizes: Size) -> Expr:
     )
     attrs = reduce.All.Attrs(axes=tuple(range(rank_of(indices))), keepdims=False)
     holds = node.call(reduce.All, inside, attrs=attrs)
-    guard = Guard(*NEVER, f"{node.span}: {_outside(*sizes)}")
-    return node.flow.choose(node, holds, (Branch((indices,)), Branch((indices,), (guard,))))[0]
+    return required(node, holds, indices, _outside(*sizes))
+
+
+def required(node: NodeContext, holds: Expr, value: Expr, why: str) -> Expr:
+    """Return a value; a run for which something does not hold fails.
+
+    Args:
+        node: The node that reads the value.
+        holds: One bool.
+        value: The value.
+        why: What is wrong.
+
+    Raises:
+        UnsupportedError: The model is built without control flow.
+    """
+    return required_of_all(node, holds, (value,), why)[0]
+
+
+def required_of_all(
+    node: NodeContext, holds: Expr, values: Sequence[Expr], why: str
+) -> tuple[Expr, ...]:
+    """Return values as :func:`required` does one."""
+    if node.flow is None:
+        raise node.unsupported(f"{node.op_type} of values that a run must check", STATIC_HINT)
+    guard = Guard(*NEVER, f"{node.span}: {why}")
+    wholes = tuple(values)
+    return node.flow.choose(node, holds, (Branch(wholes), Branch(wholes, (guard,))))
 
 
 def in_range_of_many(node: NodeContext, x: Expr, indices: Expr, first: int = 0) -> Expr:

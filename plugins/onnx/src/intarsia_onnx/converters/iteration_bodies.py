@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
 
 import numpy as np
@@ -17,6 +18,7 @@ from intarsia_ir.ops import control
 from ..builder import STATIC_HINT, sizes_of
 from ..context import NodeContext
 from ..graph import Graph
+from .ragged import ragged_list, ragged_sequence
 from .sequences import tensors_of
 
 MOST_ROUNDS = 6
@@ -73,7 +75,8 @@ class IterationBody(Struct, eq=False):
         handed: What an iteration gives for ``carried``.
         guards: What it requires of sizes.
         sizes: The sizes that change.
-        gathered: How many values of ``carried`` are what iterations collect.
+        gathered: For each value that iterations collect by handing it on: the rank of an element
+            of a sequence, which are two of ``carried``; ``None`` for one tensor.
     """
 
     results: tuple[Expr, ...]
@@ -84,10 +87,23 @@ class IterationBody(Struct, eq=False):
     handed: list[Expr]
     guards: tuple[Guard, ...]
     sizes: list[IterationSize] = field(default_factory=list[IterationSize])
-    gathered: int = 0
+    gathered: list[int | None] = field(default_factory=list["int | None"])
 
-    def collect(self, node: NodeContext, iterations: Iterations, rows: Sequence[Expr]) -> None:
+    def collect(
+        self,
+        node: NodeContext,
+        rows: Sequence[Expr],
+        appended: int = 0,
+        known: AbstractSet[str] = frozenset(),
+    ) -> None:
         """Let iterations hand on what they collect, for nobody knows how many there will be.
+
+        Args:
+            node: The loop.
+            rows: What an iteration gives.
+            appended: How many of them, the last ones, are elements of sequences and may differ in
+                size.
+            known: Size variables of before the loop.
 
         Raises:
             UnsupportedError: The model is built with known sizes, or a value has another size in
@@ -98,25 +114,56 @@ class IterationBody(Struct, eq=False):
                 f"{node.op_type} collects values in iterations that only the run counts",
                 STATIC_HINT,
             )
-        inner = {size.iteration.name for size in self.sizes}
         size = _new_size(node, 0)
-        for row in rows:
+        totals: list[IterationSize] = []
+        for number, row in enumerate(rows):
             shape = sizes_of(row)
-            if any(isinstance(one, Dim) and not inner.isdisjoint(one.variables()) for one in shape):
-                raise node.unsupported(f"the values that {node.op_type} collects differ in size")
+            if self.is_changing(node, row, known):
+                if number < len(rows) - appended:
+                    raise node.unsupported(f"the values {node.op_type} collects differ in size")
+                totals.append(self._collect_ragged(node, row, size))
+                continue
             type_ = control.stacked_type(tensor_type(row), size.iteration)
-            var = Var(f"collected_{self.gathered}", type_)
+            var = Var(f"collected_{len(self.carried)}", type_)
             self.carried.append(var)
             self.starts.append(node.full((0, *shape), 0, type_.dtype))  # type: ignore[arg-type]
             self.handed.append(node.concat([var, node.reshape(row, (1, *shape))], 0))
-            self.gathered += 1
-        self.sizes.append(_with_next(size, size.iteration + 1))
+            self.gathered.append(None)
+        self.sizes += [*totals, _with_next(size, size.iteration + 1)]
 
-    def outputs(self, iterations: Iterations, fields: Sequence[Expr]) -> tuple[Expr, ...]:
+    def is_changing(self, node: NodeContext, row: Expr, known: AbstractSet[str]) -> bool:
+        """Whether a value has a size that an iteration changes, or computes."""
+        inner = {size.iteration.name for size in self.sizes}
+        inner |= node.folder.run_sizes.names - known
+        sizes = [size for size in sizes_of(row) if isinstance(size, Dim)]
+        return any(not inner.isdisjoint(size.variables()) for size in sizes)
+
+    def _collect_ragged(self, node: NodeContext, row: Expr, size: IterationSize) -> IterationSize:
+        """Let iterations hand on a sequence to which each appends an element of its own size."""
+        total, one = _new_size(node, 0), ragged_list(node, [row])
+        for part, length in ((one.items, total), (one.shapes, size)):
+            shape, dtype = sizes_of(part)[1:], tensor_type(part).dtype
+            name = f"collected_{len(self.carried)}"
+            var = Var(name, TensorType((length.iteration, *shape), dtype))
+            self.carried.append(var)
+            self.starts.append(node.full((0, *shape), 0, dtype))  # type: ignore[arg-type]
+            self.handed.append(node.concat([var, part], 0))
+        self.gathered.append(one.rank)
+        (count,) = sizes_of(one.items)
+        return _with_next(total, total.iteration + count)
+
+    def outputs(
+        self, node: NodeContext, iterations: Iterations, fields: Sequence[Expr]
+    ) -> tuple[Expr, ...]:
         """Return the results of the node; ``fields`` are those of the loop behind sizes."""
         last = dict(zip(self.changing, fields, strict=False))
         state = [last.get(n, x) for n, x in enumerate(iterations.state)]
-        return (*state, *fields[len(self.changing) :])
+        rest = iter(fields[len(self.changing) :])
+        collected = [
+            next(rest) if rank is None else ragged_sequence(node, next(rest), next(rest), rank)
+            for rank in self.gathered
+        ]
+        return (*state, *collected, *rest)
 
 
 def settled_body(node: NodeContext, iterations: Iterations) -> IterationBody:

@@ -25,8 +25,8 @@ ENDLESS = 1 << 31
 """Iterations that are no limit: so many are made by nobody."""
 
 
-def iterated_loop(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
-    """Convert a Loop that stays one."""
+def iterated_loop(node: NodeContext, flow: Flow, appended: int = 0) -> tuple[Expr, ...]:
+    """Convert a Loop that stays one; the last ``appended`` results are elements of sequences."""
     trip, condition = node.optional(0), node.optional(1)
     most: Size = -1
     if trip is not None:
@@ -45,7 +45,8 @@ def iterated_loop(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
     first = None if condition is None else node.reshape(condition, ())
     iteration = Var(node.graph("body").inputs[0].name, TensorType((), DType.INT64))
     state = [node.input(index) for index in range(2, len(node.args))]
-    return _iterated(node, flow, Iterations(state, (), most, trip, first, iteration, heads=1))
+    iterations = Iterations(state, (), most, trip, first, iteration, heads=1)
+    return _iterated(node, flow, iterations, appended)
 
 
 def _collects(node: NodeContext, condition: Expr | None) -> bool:
@@ -86,7 +87,9 @@ def _flipped(node: NodeContext, x: Expr) -> Expr:
     return node.call(Flip, x, attrs=Flip.Attrs(axes=(0,)))
 
 
-def _iterated(node: NodeContext, flow: Flow, iterations: Iterations) -> tuple[Expr, ...]:
+def _iterated(
+    node: NodeContext, flow: Flow, iterations: Iterations, appended: int = 0
+) -> tuple[Expr, ...]:
     """Import the body as a function, and call it in iterations."""
     before = frozenset(node.folder.run_sizes.names)
     body = settled_body(node, iterations)
@@ -98,8 +101,10 @@ def _iterated(node: NodeContext, flow: Flow, iterations: Iterations) -> tuple[Ex
             f" not {len(node.node.outputs) - len(iterations.state)}"
         )
     rows: list[Expr] = []
-    if collected and (iterations.most == -1 or condition is not None):
-        body.collect(node, iterations, collected)
+    is_counted = iterations.most != -1 and condition is None
+    last = collected[len(collected) - appended :]
+    if (collected and not is_counted) or any(body.is_changing(node, x, before) for x in last):
+        body.collect(node, collected, appended, before)
     else:
         rows = collected
     _check_rows(node, body, rows, before)
@@ -134,7 +139,7 @@ def _iterated(node: NodeContext, flow: Flow, iterations: Iterations) -> tuple[Ex
     fields = [get_item(made, n, span=node.span) for n in range(len(attrs.results))]
     for size, field in zip(body.sizes, fields, strict=False):
         node.folder.run_sizes.define_result(size.last, field)
-    return body.outputs(iterations, fields[len(nexts) :])
+    return body.outputs(node, iterations, fields[len(nexts) :])
 
 
 def _check_rows(

@@ -2,8 +2,9 @@
 """Sequences and optionals, which are decided while a model is imported.
 
 A sequence of known length is a tuple of expressions. A sequence whose length is a size of the run
-is one tensor, its elements stacked along a new first axis; they are equal in type. An optional is
-the value that it holds, or ``ABSENT``.
+is one tensor, its elements stacked along a new first axis, if they are equal in type; otherwise it
+is :class:`.ragged.Ragged`. An optional is the value that it holds, or ``ABSENT``; of one that is an
+input of the model only the run knows whether it holds a value.
 """
 
 from __future__ import annotations
@@ -11,24 +12,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-import numpy as np
-
 from intarsia_ir.graph.expr import Expr, Tuple, make_tuple, tensor_type
 from intarsia_ir.graph.types import TupleType
 from intarsia_ir.ops.indexing import Take
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import Dim, Size
+from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.size import Size
 
-from ..builder import dtype_of, rank_of, sizes_of
+from ..builder import Builder, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 from .index_range import in_range
+from .ragged import (
+    Ragged,
+    element,
+    erased,
+    inserted,
+    joined,
+    joined_elements,
+    never_empty,
+    ragged_items,
+    ragged_list,
+    ragged_rows,
+    ragged_sequence,
+    stacked_elements,
+)
 
 ABSENT = make_tuple(())
 """An optional that holds nothing."""
-
-MOST_ITEMS = 1024
-"""Most elements of a sequence of known length."""
 
 
 def is_sequence(value: Expr) -> bool:
@@ -36,7 +47,7 @@ def is_sequence(value: Expr) -> bool:
     return isinstance(value.type, TupleType)
 
 
-def stacked_sequence(node: NodeContext, stacked: Expr) -> Expr:
+def stacked_sequence(node: Builder, stacked: Expr) -> Expr:
     """Make a sequence of the slices of a tensor along its first axis."""
     made = make_tuple((stacked,), span=node.span)
     node.folder.stacked.add(made)
@@ -50,6 +61,23 @@ def stacked_items(node: NodeContext, sequence: Expr) -> Expr | None:
     return None
 
 
+def is_open_sequence(node: NodeContext, value: Expr) -> bool:
+    """Whether a value is a sequence whose length is a size of the run."""
+    return value in node.folder.stacked or value in node.folder.ragged
+
+
+def as_ragged(node: NodeContext, sequence: Expr) -> Ragged | None:
+    """Return a sequence as one of elements of any sizes; ``None`` if it is known to be empty."""
+    stacked = stacked_items(node, sequence)
+    if stacked is not None:
+        return ragged_rows(node, stacked)
+    found = ragged_items(node, sequence)
+    if found is not None:
+        return found
+    items = items_of(node, sequence)
+    return ragged_list(node, items) if items else None
+
+
 def items_of(node: NodeContext, sequence: Expr) -> tuple[Expr, ...]:
     """Return the elements of a sequence of known length.
 
@@ -59,7 +87,7 @@ def items_of(node: NodeContext, sequence: Expr) -> tuple[Expr, ...]:
     """
     if not isinstance(sequence, Tuple) or sequence is ABSENT:
         raise node.model_error("the operand is no sequence")
-    if sequence in node.folder.stacked:
+    if is_open_sequence(node, sequence):
         raise node.unsupported(f"{node.op_type} of a sequence whose length the run decides")
     return sequence.fields
 
@@ -91,6 +119,9 @@ def regrouped(
             found.append(value if value is ABSENT else next(rest))
         elif stacked_items(node, value) is not None:
             found.append(stacked_sequence(node, next(rest)))
+        elif value in node.folder.ragged:
+            pair = next(rest), next(rest)
+            found.append(ragged_sequence(node, *pair, node.folder.ragged[value]))
         else:
             found.append(make_tuple([next(rest) for _ in value.fields], span=node.span))
     return tuple(found)
@@ -100,26 +131,47 @@ def are_formed_alike(node: NodeContext, a: Expr, b: Expr) -> bool:
     """Whether both are tensors, or sequences of as many elements, or hold nothing."""
     if not isinstance(a, Tuple) or not isinstance(b, Tuple):
         return not isinstance(a, Tuple) and not isinstance(b, Tuple)
-    is_stacked = [stacked_items(node, x) is not None for x in (a, b)]
-    is_absent = [x is ABSENT for x in (a, b)]
-    return (
-        is_stacked[0] is is_stacked[1]
-        and is_absent[0] is is_absent[1]
-        and len(a.fields) == len(b.fields)
-    )
+    forms = [
+        (stacked_items(node, x) is not None, x in node.folder.ragged, x is ABSENT) for x in (a, b)
+    ]
+    ranks = [node.folder.ragged.get(x) for x in (a, b)]
+    return forms[0] == forms[1] and ranks[0] == ranks[1] and len(a.fields) == len(b.fields)
 
 
-def stacked_alike(node: NodeContext, a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
-    """Return two sequences of different lengths, each stacked; ``None`` for other values."""
+def formed_alike(node: NodeContext, a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
+    """Return two sequences in one form; ``None`` for other values."""
     pair = (a, b)
     if not all(isinstance(x, Tuple) and x is not ABSENT for x in pair):
         return None
+    if any(x in node.folder.optionals for x in pair):
+        return None
+    try:
+        return _stacked_alike(node, a, b)
+    except UnsupportedError:
+        wholes = [as_ragged(node, x) for x in pair]
+    first, second = wholes
+    if first is None or second is None or first.dtype is not second.dtype:
+        return None
+    rank = first.rank if first.rank == second.rank else None
+    return (
+        ragged_sequence(node, first.items, first.shapes, rank),
+        ragged_sequence(node, second.items, second.shapes, rank),
+    )
+
+
+def _stacked_alike(node: NodeContext, a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
+    """Return two sequences of different lengths, each stacked.
+
+    Raises:
+        UnsupportedError: Elements differ in type.
+    """
+    pair = (a, b)
     rows = [joined_items(node, x) for x in pair]
     one = next((x for x in rows if x is not None), None)
     if one is None:
         return None
-    if any(x is not None and rank_of(x) != rank_of(one) for x in rows):
-        return None
+    if any(x is not None and tensor_type(x).shape[1:] != tensor_type(one).shape[1:] for x in rows):
+        raise node.unsupported(f"{node.op_type} of elements that differ in type")
     shape, dtype = extents((0, *sizes_of(one)[1:])), dtype_of(one)
     whole = [node.full(shape, 0, dtype) if x is None else x for x in rows]
     return stacked_sequence(node, whole[0]), stacked_sequence(node, whole[1])
@@ -134,6 +186,8 @@ def joined_items(node: NodeContext, sequence: Expr) -> Expr | None:
     stacked = stacked_items(node, sequence)
     if stacked is not None:
         return stacked
+    if sequence in node.folder.ragged:
+        raise node.unsupported(f"{node.op_type} of elements that differ in type")
     items = items_of(node, sequence)
     if any(item.type != items[0].type for item in items):
         raise node.unsupported(f"{node.op_type} of elements that differ in type")
@@ -142,18 +196,38 @@ def joined_items(node: NodeContext, sequence: Expr) -> Expr | None:
 
 
 def appended(node: NodeContext, sequence: Expr, rows: Expr) -> Expr:
-    """Put the slices of a tensor along its first axis at the end of a sequence.
+    """Put elements at the end of a sequence.
 
-    Raises:
-        UnsupportedError: Elements differ in type.
+    Args:
+        node: The node.
+        sequence: The sequence.
+        rows: A tensor whose slices along its first axis are the elements, or a ragged sequence.
     """
-    first = joined_items(node, sequence)
-    if first is None:
-        return stacked_sequence(node, rows)
-    old, new = tensor_type(first), tensor_type(rows)
-    if old.shape[1:] != new.shape[1:] or old.dtype is not new.dtype:
-        raise node.unsupported("elements that a loop appends differ in type from those before")
-    return stacked_sequence(node, node.concat([first, rows], 0))
+    ragged = ragged_items(node, rows)
+    if ragged is None and not isinstance(sequence, Tuple):
+        raise node.model_error("the operand is no sequence")
+    if ragged is None and sequence not in node.folder.ragged:
+        fields = () if is_open_sequence(node, sequence) else items_of(node, sequence)
+        alike = _are_alike(fields)
+        first = joined_items(node, sequence) if alike else None
+        if first is None and alike:
+            return stacked_sequence(node, rows)
+        if first is not None and _has_elements_of(first, rows):
+            return stacked_sequence(node, node.concat([first, rows], 0))
+    before, behind = as_ragged(node, sequence), ragged or ragged_rows(node, rows)
+    if before is None:
+        return rows
+    return joined(node, before, behind)
+
+
+def _are_alike(items: Sequence[Expr]) -> bool:
+    """Whether values are equal in type."""
+    return all(item.type == items[0].type for item in items[1:])
+
+
+def _has_elements_of(a: Expr, b: Expr) -> bool:
+    """Whether slices of two tensors along the first axis are equal in type."""
+    return sizes_of(a)[1:] == sizes_of(b)[1:] and dtype_of(a) is dtype_of(b)
 
 
 def sequence_construct(node: NodeContext) -> Expr:
@@ -167,20 +241,29 @@ def sequence_empty(node: NodeContext) -> Expr:
 
 
 def sequence_insert(node: NodeContext) -> Expr:
-    """Convert SequenceInsert at a known position; at the end if none is given."""
+    """Convert SequenceInsert; at the end if no position is given."""
     sequence, item = node.input(0), node.input(1)
-    if stacked_items(node, sequence) is not None:
-        if node.optional(2) is not None:
-            raise node.unsupported("SequenceInsert into a sequence whose length the run decides")
-        return appended(node, sequence, node.reshape(item, (1, *sizes_of(item))))
+    if is_open_sequence(node, sequence) or not node.is_fixed(2):
+        if node.optional(2) is None:
+            return appended(node, sequence, node.reshape(item, (1, *sizes_of(item))))
+        whole = as_ragged(node, sequence)
+        if whole is not None:
+            return inserted(node, whole, item, node.input(2))
     items = items_of(node, sequence)
-    position = _position(node, 2, len(items), len(items))
+    position = _position(node, 2, len(items), len(items)) if items else 0
     return make_tuple((*items[:position], item, *items[position:]), span=node.span)
 
 
 def sequence_erase(node: NodeContext) -> Expr:
-    """Convert SequenceErase at a known position; of the last element if none is given."""
-    items = items_of(node, node.input(0))
+    """Convert SequenceErase; of the last element if no position is given."""
+    sequence = node.input(0)
+    if is_open_sequence(node, sequence) or not node.is_fixed(1):
+        whole = as_ragged(node, sequence)
+        if whole is None:
+            raise node.model_error("the sequence has no elements")
+        last = node.scalar(-1, DType.INT64)
+        return erased(node, whole, last if node.optional(1) is None else node.input(1))
+    items = items_of(node, sequence)
     position = _position(node, 1, len(items), len(items) - 1)
     return make_tuple((*items[:position], *items[position + 1 :]), span=node.span)
 
@@ -188,20 +271,27 @@ def sequence_erase(node: NodeContext) -> Expr:
 def sequence_at(node: NodeContext) -> Expr:
     """Convert SequenceAt; a position of the run takes a slice of the stacked elements."""
     sequence = node.input(0)
-    if node.constant_value(1) is None or stacked_items(node, sequence) is not None:
-        stacked = joined_items(node, sequence)
-        if stacked is None:
-            raise node.model_error("the sequence has no elements")
-        position = in_range(node, node.reshape(node.input(1), ()), sizes_of(stacked)[0])
-        return node.call(Take, stacked, position, attrs=Take.Attrs(axis=0))
-    items = items_of(node, sequence)
-    return items[_position(node, 1, len(items), len(items) - 1)]
+    if node.constant_value(1) is not None and not is_open_sequence(node, sequence):
+        items = items_of(node, sequence)
+        return items[_position(node, 1, len(items), len(items) - 1)]
+    ragged = ragged_items(node, sequence)
+    if ragged is not None:
+        return element(node, ragged, node.input(1))
+    if not is_open_sequence(node, sequence) and not _are_alike(items_of(node, sequence)):
+        return element(node, ragged_list(node, items_of(node, sequence)), node.input(1))
+    stacked = joined_items(node, sequence)
+    if stacked is None:
+        raise node.model_error("the sequence has no elements")
+    position = in_range(node, node.reshape(node.input(1), ()), sizes_of(stacked)[0])
+    return node.call(Take, never_empty(node, stacked), position, attrs=Take.Attrs(axis=0))
 
 
 def sequence_length(node: NodeContext) -> Expr:
     """Convert SequenceLength."""
     sequence = node.input(0)
-    stacked = stacked_items(node, sequence)
+    ragged, stacked = ragged_items(node, sequence), stacked_items(node, sequence)
+    if ragged is not None:
+        return node.reshape(node.size_tensor(ragged.count), ())
     if stacked is not None:
         return node.reshape(node.size_tensor(sizes_of(stacked)[0]), ())
     return node.scalar(len(items_of(node, sequence)), DType.INT64)
@@ -218,53 +308,17 @@ def _position(node: NodeContext, index: int, length: int, last: int) -> int:
     return position + length if position < 0 else position
 
 
-def split_to_sequence(node: NodeContext) -> Expr:
-    """Convert SplitToSequence; slices of an open axis are a sequence of its length."""
-    x = node.input(0)
-    axis = node.axis("axis", rank_of(x), 0)
-    length = sizes_of(x)[axis]
-    keeps = bool(node.integer("keepdims", 1))
-    if isinstance(length, Dim):
-        if node.optional(1) is not None:
-            raise node.unsupported(f"a split of the open size {length} into parts")
-        moved = node.transpose(x, [axis, *(n for n in range(rank_of(x)) if n != axis)])
-        sizes = list(sizes_of(moved))
-        if keeps:
-            sizes.insert(axis + 1, 1)
-        return stacked_sequence(node, node.reshape(moved, sizes))
-    if node.optional(1) is None:
-        if length > MOST_ITEMS:
-            raise node.unsupported(f"a sequence of {length} elements")
-        numbers = range(length)
-        parts = [node.slice(x, axis, n, n + 1) if keeps else node.item(x, axis, n) for n in numbers]
-        return make_tuple(parts, span=node.span)
-    begins = _begins(node, length)
-    ends = [*begins[1:], length]
-    pairs = zip(begins, ends, strict=True)
-    return make_tuple([node.slice(x, axis, *pair) for pair in pairs], span=node.span)
-
-
-def _begins(node: NodeContext, length: int) -> list[int]:
-    """Return where the parts of a split begin: one size is that of all, else each has its own."""
-    sections = node.required_ints(1, "the sizes of the parts")
-    if node.type_of(1).rank == 0:
-        if sections[0] < 1:
-            raise node.model_error(f"parts of {sections[0]} elements")
-        begins = list(range(0, length, sections[0]))
-    else:
-        if any(size < 0 for size in sections) or sum(sections) != length:
-            raise node.model_error(f"parts of {list(sections)} for {length} elements")
-        begins = [0, *np.cumsum(sections[:-1]).tolist()] if sections else []
-    if len(begins) > MOST_ITEMS:
-        raise node.unsupported(f"a sequence of {len(begins)} elements")
-    return begins
-
-
 def concat_from_sequence(node: NodeContext) -> Expr:
     """Convert ConcatFromSequence along a dimension of the elements, or a new one."""
     sequence = node.input(0)
     is_new = bool(node.integer("new_axis", 0))
-    stacked = stacked_items(node, sequence)
+    stacked, ragged = stacked_items(node, sequence), ragged_items(node, sequence)
+    if ragged is not None and ragged.rank is not None and is_new:
+        stacked = stacked_elements(node, ragged, ragged.rank)
+    elif ragged is not None and ragged.rank is not None:
+        if node.axis("axis", ragged.rank):
+            raise node.unsupported("elements that differ in size, joined but along the first axis")
+        return joined_elements(node, ragged, ragged.rank)
     if stacked is None:
         items = items_of(node, sequence)
         if not items:
@@ -288,63 +342,15 @@ def _with_one(sizes: Sequence[Size], axis: int) -> tuple[Size, ...]:
     return (*sizes[:axis], 1, *sizes[axis:])
 
 
-def sequence_map(node: NodeContext) -> tuple[Expr, ...]:
-    """Convert SequenceMap: the body, once for each element; tensors are the same for all."""
-    first = items_of(node, node.input(0))
-    operands = [items_of(node, x) if is_sequence(x) else x for x in node.variadic()]
-    rows: list[tuple[Expr, ...]] = []
-    for number in range(len(first)):
-        given: list[Expr] = []
-        for operand in operands:
-            if not isinstance(operand, tuple):
-                given.append(operand)
-            elif len(operand) == len(first):
-                given.append(operand[number])
-            else:
-                raise node.model_error(f"sequences of {len(first)} and {len(operand)} elements")
-        rows.append(tensors_of(node, node.body("body", given)))
-    count = len(node.graph("body").outputs)
-    return tuple(make_tuple([row[n] for row in rows], span=node.span) for n in range(count))
-
-
-def optional(node: NodeContext) -> Expr:
-    """Convert Optional: the value itself, or nothing."""
-    value = node.optional(0)
-    return ABSENT if value is None else value
-
-
-def optional_has_element(node: NodeContext) -> Expr:
-    """Convert OptionalHasElement; a plain value always holds one."""
-    value = node.optional(0)
-    return node.array(np.array(value is not None and value is not ABSENT))
-
-
-def optional_get_element(node: NodeContext) -> Expr:
-    """Convert OptionalGetElement.
-
-    Raises:
-        ModelError: The optional holds nothing.
-    """
-    value = node.input(0)
-    if value is ABSENT:
-        raise node.model_error("the optional holds nothing")
-    return value
-
-
 CONVERTERS = MappingProxyType(
     {
         "ConcatFromSequence": concat_from_sequence,
-        "Optional": optional,
-        "OptionalGetElement": optional_get_element,
-        "OptionalHasElement": optional_has_element,
         "SequenceAt": sequence_at,
         "SequenceConstruct": sequence_construct,
         "SequenceEmpty": sequence_empty,
         "SequenceErase": sequence_erase,
         "SequenceInsert": sequence_insert,
         "SequenceLength": sequence_length,
-        "SequenceMap": sequence_map,
-        "SplitToSequence": split_to_sequence,
     }
 )
 

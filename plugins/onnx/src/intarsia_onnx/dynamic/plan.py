@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from intarsia_runtime.errors import IntarsiaError
+from intarsia_runtime.errors import IntarsiaError, TypeRuleError, UnsupportedError
 
 from ..api import input_types, place_error
 from ..reader import MAX_MODEL_BYTES, read_model
+from .border import has_border, import_bordered
 from .open_planner import OpenPlanner
 from .planner import Planner
 
@@ -82,6 +84,9 @@ def plan_read(
     fixed: Mapping[str, np.ndarray] = {} if constants is None else constants
     try:
         types = input_types(read.graph, shapes or {}, fixed)
+        if has_border(read) and not hosted:
+            with suppress(UnsupportedError, TypeRuleError):
+                return import_bordered(read, types, fixed, opens=opens)
         planner = OpenPlanner(read, types, fixed, hosted) if opens else Planner(read, types, fixed)
         return planner.plan()
     except IntarsiaError as error:

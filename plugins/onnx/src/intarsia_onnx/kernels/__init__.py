@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from . import (
+    border,
     control,
     draws,
     image_decoder,
@@ -28,6 +29,7 @@ from .call import OWN_DOMAIN, Generators, Kernel, NumpyCall, Result, Value
 
 KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
     {
+        **border.KERNELS,
         **control.KERNELS,
         **draws.KERNELS,
         **images.KERNELS,

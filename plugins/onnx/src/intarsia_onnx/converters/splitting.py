@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SplitToSequence: parts of known sizes, slices of an open axis, and parts that the run decides."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import numpy as np
+
+from intarsia_ir.graph.expr import Expr, make_tuple
+from intarsia_ir.ops import binary, compare, indexing, reduce
+from intarsia_ir.ops.cumulative import Cumsum, RunningAttrs
+from intarsia_ir.ops.shape import Copy
+from intarsia_ir.tir.tensor import extents
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim, Size, product
+
+from ..builder import rank_of, sizes_of
+from ..context import NodeContext
+from ..ragged import ROW
+from .computed import Numbers
+from .index_range import required
+from .ragged import ragged_sequence
+from .sequences import stacked_sequence
+
+_FIRST = indexing.Take.Attrs(axis=0)
+
+MOST_ITEMS = 1024
+"""Most elements of a sequence of known length."""
+
+
+def split_to_sequence(node: NodeContext) -> Expr:
+    """Convert SplitToSequence; slices of an open axis are a sequence of its length."""
+    x = node.input(0)
+    axis = node.axis("axis", rank_of(x), 0)
+    length = sizes_of(x)[axis]
+    keeps = bool(node.integer("keepdims", 1))
+    if not node.is_fixed(1) or (isinstance(length, Dim) and node.optional(1) is not None):
+        return _computed_split(node, x, axis)
+    if isinstance(length, Dim):
+        moved = node.transpose(x, [axis, *(n for n in range(rank_of(x)) if n != axis)])
+        sizes = list(sizes_of(moved))
+        if keeps:
+            sizes.insert(axis + 1, 1)
+        return stacked_sequence(node, node.reshape(moved, sizes))
+    if node.optional(1) is None:
+        if length > MOST_ITEMS:
+            raise node.unsupported(f"a sequence of {length} elements")
+        numbers = range(length)
+        parts = [node.slice(x, axis, n, n + 1) if keeps else node.item(x, axis, n) for n in numbers]
+        return make_tuple(parts, span=node.span)
+    begins = _begins(node, length)
+    ends = [*begins[1:], length]
+    pairs = zip(begins, ends, strict=True)
+    return make_tuple([node.slice(x, axis, *pair) for pair in pairs], span=node.span)
+
+
+def _begins(node: NodeContext, length: int) -> list[int]:
+    """Return where the parts of a split begin: one size is that of all, else each has its own."""
+    sections = node.required_ints(1, "the sizes of the parts")
+    if node.type_of(1).rank == 0:
+        if sections[0] < 1:
+            raise node.model_error(f"parts of {sections[0]} elements")
+        begins = list(range(0, length, sections[0]))
+    else:
+        if any(size < 0 for size in sections) or sum(sections) != length:
+            raise node.model_error(f"parts of {list(sections)} for {length} elements")
+        begins = [0, *np.cumsum(sections[:-1]).tolist()] if sections else []
+    if len(begins) > MOST_ITEMS:
+        raise node.unsupported(f"a sequence of {len(begins)} elements")
+    return begins
+
+
+def _computed_split(node: NodeContext, x: Expr, axis: int) -> Expr:
+    """Cut a tensor along a dimension; the parts are elements of any sizes.
+
+    Args:
+        node: The node; operand 1 is the size of every part, or the sizes of all.
+        x: The tensor.
+        axis: The dimension.
+    """
+    numbers, rank, sizes = Numbers(node), rank_of(x), sizes_of(x)
+    length = sizes[axis]
+    begins, widths = _parts(node, length)
+    inner = product(sizes[axis + 1 :])
+    plane = numbers.size(product(sizes[:axis]) * inner)
+    flat = numbers.range(product(sizes))
+    # Parts lie one behind the other, each with all elements of its positions along the dimension.
+    part = node.call(
+        indexing.Take,
+        _part_of(node, begins, widths, length),
+        _over(node, flat, plane),
+        attrs=_FIRST,
+    )
+    begin, width = (node.call(indexing.Take, row, part, attrs=_FIRST) for row in (begins, widths))
+    own = numbers.subtract(flat, node.call(binary.Multiply, begin, plane))
+    row_length = node.call(binary.Multiply, width, numbers.size(inner))
+    row = _over(node, own, row_length)
+    column = numbers.subtract(own, node.call(binary.Multiply, row, row_length))
+    start = node.call(binary.Multiply, begin, numbers.size(inner))
+    start = numbers.add(start, node.call(binary.Multiply, row, numbers.size(length * inner)))
+    every = node.reshape(x, (product(sizes),))
+    items = node.call(indexing.Take, every, numbers.add(start, column), attrs=_FIRST)
+    return ragged_sequence(node, items, _rows(node, widths, sizes, axis), rank)
+
+
+def _over(node: NodeContext, a: Expr, b: Expr) -> Expr:
+    """``a // b``; of nothing, something."""
+    return node.call(binary.Divide, a, node.call(binary.Maximum, b, Numbers(node).of(1)))
+
+
+def _parts(node: NodeContext, length: Size) -> tuple[Expr, Expr]:
+    """Return where parts begin and how many positions they have; a run with others fails."""
+    numbers = Numbers(node)
+    given = node.cast(node.input(1), DType.INT64)
+    whole = numbers.size(length)
+    if rank_of(given) == 0:
+        holds = node.call(compare.Greater, given, numbers.of(0))
+        step = required(node, holds, given, "the size of a part is not positive")
+        count = numbers.as_size(numbers.steps(whole, step))
+        begins = node.call(binary.Multiply, numbers.range(count), step)
+        return begins, node.call(binary.Minimum, numbers.subtract(whole, begins), step)
+    attrs = reduce.Sum.Attrs(axes=(0,), keepdims=False)
+    is_whole = node.call(compare.Equal, node.call(reduce.Sum, given, attrs=attrs), whole)
+    is_size = node.call(compare.GreaterEqual, given, numbers.of(0))
+    attrs = reduce.All.Attrs(axes=(0,), keepdims=False)
+    holds = node.call(binary.LogicalAnd, is_whole, node.call(reduce.All, is_size, attrs=attrs))
+    widths = required(node, holds, given, f"the parts do not add up to {length} elements")
+    begins = node.call(Cumsum, widths, attrs=RunningAttrs(axis=0, exclusive=True))
+    return begins, widths
+
+
+def _part_of(node: NodeContext, begins: Expr, widths: Expr, length: Size) -> Expr:
+    """Return the part of each position: as many parts end before it."""
+    numbers = Numbers(node)
+    ends = numbers.add(begins, widths)
+    positions = node.reshape(numbers.range(length), (length, 1))
+    is_over = node.cast(node.call(compare.LessEqual, ends, positions), DType.INT64)
+    counted = node.call(reduce.Sum, is_over, attrs=reduce.Sum.Attrs(axes=(1,), keepdims=False))
+    return node.call(Copy, counted)
+
+
+def _rows(node: NodeContext, widths: Expr, sizes: tuple[Size, ...], axis: int) -> Expr:
+    """Return the rows of the parts, which differ in one size."""
+    (count,) = sizes_of(widths)
+    before, behind = sizes[:axis], sizes[axis + 1 :]
+    zeros = [0] * (ROW - 1 - len(sizes))
+    columns = [
+        node.broadcast(node.reshape(node.size_tensor(*known), (1, len(known))),
+                       extents((count, len(known))))
+        for known in ((len(sizes), *before), (*behind, *zeros))
+        if known
+    ]  # fmt: skip
+    columns.insert(1, node.reshape(widths, (count, 1)))
+    return node.concat(columns, 1)
+
+
+CONVERTERS = MappingProxyType({"SplitToSequence": split_to_sequence})
