@@ -62,7 +62,7 @@ def test_functions_are_not_expanded_to_more_than_memory(
 
 @pytest.mark.parametrize(
     "build",
-    [bombs.doubling_text, bombs.n_gram_places, bombs.split_text],
+    [bombs.doubling_text, bombs.split_text],
     ids=lambda build: build.__name__,
 )
 def test_what_nodes_of_constants_make_is_limited(build: bombs.Builder, tmp_path: Path) -> None:
@@ -70,6 +70,12 @@ def test_what_nodes_of_constants_make_is_limited(build: bombs.Builder, tmp_path:
     assert type(error) is ResourceError
     assert "the limit is 524,288,000" in error.message
     assert "--memory-limit" in error.hint
+
+
+def test_a_tensor_of_endless_places_of_n_grams_is_refused(tmp_path: Path) -> None:
+    error = error_of(bombs.n_gram_places, tmp_path)
+    assert type(error) is ResourceError
+    assert "needs 4398046511108 bytes" in error.message
 
 
 @pytest.mark.parametrize(
