@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("intarsia", deadline=None)  # other work shares the machine
+hypothesis.settings.load_profile("intarsia")
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -307,3 +307,8 @@ def test_help_works_for_everything_public(module: ModuleType) -> None:
 def test_the_host_is_minimal() -> None:
     lines = sum(source.lines for source in sources(HOST))
     assert lines <= LIMITS["host_lines"]
+
+
+def test_the_runtime_is_small() -> None:
+    lines = sum(source.lines for source in sources(ROOT / "core/runtime/src/intarsia_runtime"))
+    assert lines <= LIMITS["runtime_lines"]

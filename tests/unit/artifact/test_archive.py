@@ -23,8 +23,11 @@ from msgspec.structs import replace
 
 from intarsia.driver.copying import copy_artifact
 from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.writing import artifact_writer as writer
+from intarsia_ir.writing.artifact_writer import write_artifact
+from intarsia_ir.writing.stream import THREADED_BYTES
+from intarsia_ir.writing.tensor_pieces import tensor_pieces
 from intarsia_runtime.artifact import archive
-from intarsia_runtime.artifact import write as writer
 from intarsia_runtime.artifact.archive import is_artifact, open_artifact, read_passport
 from intarsia_runtime.artifact.digest import MemberDigest
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
@@ -36,10 +39,8 @@ from intarsia_runtime.artifact.plan import (
     RegionStep,
     TensorSpec,
 )
-from intarsia_runtime.artifact.stream import THREADED_BYTES
-from intarsia_runtime.artifact.tensors import read_layout, tensor_pieces
+from intarsia_runtime.artifact.tensors import read_layout
 from intarsia_runtime.artifact.unit import CompiledUnit
-from intarsia_runtime.artifact.write import write_artifact
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import (
     ArtifactError,

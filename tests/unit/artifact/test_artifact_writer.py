@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from intarsia_ir.writing.artifact_writer import ArtifactWriter, write_artifact
+from intarsia_ir.writing.deferred import DeferredArray, Weights
+from intarsia_ir.writing.stream import THREADED_BYTES
 from intarsia_runtime.artifact.archive import open_artifact
-from intarsia_runtime.artifact.deferred import DeferredArray, Weights
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import CallPlan
-from intarsia_runtime.artifact.stream import THREADED_BYTES
 from intarsia_runtime.artifact.unit import CompiledUnit
-from intarsia_runtime.artifact.write import ArtifactWriter, write_artifact
 from intarsia_runtime.errors import PluginError, ResourceError, UnsupportedError, UsageError
 
 PASSPORT = Passport(

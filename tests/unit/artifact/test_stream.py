@@ -9,11 +9,12 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from intarsia_runtime.artifact import stream
-from intarsia_runtime.artifact.deferred import DeferredArray, Piece, Weights, array_of
+from intarsia_ir.writing import stream
+from intarsia_ir.writing.deferred import DeferredArray, Piece, Weights, array_of
+from intarsia_ir.writing.stream import hashed
+from intarsia_ir.writing.tensor_pieces import tensor_pieces
 from intarsia_runtime.artifact.digest import MemberDigest, member_digest
-from intarsia_runtime.artifact.stream import hashed
-from intarsia_runtime.artifact.tensors import array_bytes, tensor_pieces
+from intarsia_runtime.artifact.tensors import array_bytes
 
 
 def numbers(value: int, size: int) -> DeferredArray:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia_runtime.artifact.new_file import atomic_write
+from intarsia_ir.writing.new_file import atomic_write
 from intarsia_runtime.errors import ResourceError, UsageError
 
 

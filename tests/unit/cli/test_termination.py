@@ -22,8 +22,8 @@ import pytest
 from intarsia.cli.termination import Termination
 from intarsia.host.discovery import find_plugins
 from intarsia.host.trial import try_plugin
+from intarsia_ir.writing.new_file import NewFile, atomic_write
 from intarsia_runtime.artifact.abandoned import temporary_folder
-from intarsia_runtime.artifact.new_file import NewFile, atomic_write
 
 from ..host.installed import install
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobod
 WRITES = """
 import signal, sys, time
 from pathlib import Path
-from intarsia_runtime.artifact.new_file import NewFile, atomic_write
+from intarsia_ir.writing.new_file import NewFile, atomic_write
 from intarsia.cli import main, supervise
 from intarsia.__main__ import run
 for number in (15, 1, 2):  # nohup ignores some

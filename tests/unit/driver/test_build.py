@@ -24,9 +24,9 @@ from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.activation import Relu
 from intarsia_ir.ops.nn import Matmul
 from intarsia_ir.partition.cost import Plan
+from intarsia_ir.writing.artifact_writer import ArtifactWriter
+from intarsia_ir.writing.deferred import Weights
 from intarsia_runtime.artifact.archive import open_artifact
-from intarsia_runtime.artifact.deferred import Weights
-from intarsia_runtime.artifact.write import ArtifactWriter
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import (
     ArtifactError,

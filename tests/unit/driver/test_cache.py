@@ -28,9 +28,9 @@ from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.binary import Multiply
 from intarsia_ir.ops.unary import Tanh
+from intarsia_ir.writing.artifact_writer import Aside
 from intarsia_runtime.artifact.archive import read_passport
 from intarsia_runtime.artifact.passport import Passport
-from intarsia_runtime.artifact.write import Aside
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UsageError
 

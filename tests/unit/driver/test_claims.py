@@ -22,9 +22,9 @@ from intarsia_ir.ops.nn import Matmul
 from intarsia_ir.partition.measured import MeasuredSeconds
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ToolchainError, UnsupportedError
-from intarsia_runtime.timing import run
 from intarsia_tools import claims
 from intarsia_tools.claims import costs_path, measure_claims, read_costs
+from intarsia_tools.timing import run
 
 from .toy import Accelerator, host_of
 

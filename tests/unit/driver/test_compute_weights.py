@@ -10,7 +10,7 @@ import pytest
 
 from intarsia.driver import compute_weights
 from intarsia.driver.compute_weights import compute_all
-from intarsia_runtime.artifact.deferred import DeferredArray, Weights
+from intarsia_ir.writing.deferred import DeferredArray, Weights
 
 
 def numbers(value: int, found: list[threading.Thread]) -> DeferredArray:

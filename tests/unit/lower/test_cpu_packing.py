@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from intarsia_ir.writing.deferred import DeferredArray
 from intarsia_loops.cpu.packing import (
     conv_deferred,
     dense_deferred,
@@ -19,7 +20,6 @@ from intarsia_loops.cpu.packing import (
     unpack_winograd,
     winograd_deferred,
 )
-from intarsia_runtime.artifact.deferred import DeferredArray
 
 
 def weights(*shape: int) -> np.ndarray:

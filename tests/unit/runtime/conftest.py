@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from intarsia_ir.writing.artifact_writer import write_artifact
 from intarsia_runtime.artifact.machine import detect_machine
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import (
@@ -26,7 +27,6 @@ from intarsia_runtime.artifact.plan import (
     TensorSpec,
 )
 from intarsia_runtime.artifact.unit import SHARED_LIBRARY, CompiledUnit
-from intarsia_runtime.artifact.write import write_artifact
 from intarsia_runtime.dtype import DType
 
 SHAPE = (2, 3)

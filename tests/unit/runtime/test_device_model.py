@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from intarsia_ir.writing.artifact_writer import write_artifact
 from intarsia_runtime.artifact.unit import SHARED_LIBRARY, CompiledUnit
-from intarsia_runtime.artifact.write import write_artifact
 from intarsia_runtime.discovery import is_installed
 from intarsia_runtime.errors import ArtifactError, PluginError, UnsupportedError
 from intarsia_runtime.load import load

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Function, tensor_type
 from intarsia_ir.graph.types import TensorType
-from intarsia_runtime.artifact.deferred import Weights
+from intarsia_ir.writing.deferred import Weights
 from intarsia_runtime.artifact.plan import (
     ALIGNMENT,
     Argument,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Constant, Function, Var
 from intarsia_ir.graph.types import TensorType
-from intarsia_runtime.artifact.deferred import Content
+from intarsia_ir.writing.deferred import Content
 from intarsia_runtime.artifact.plan import (
     Argument,
     ArgumentSource,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from enum import StrEnum, auto
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from .artifact.archive import OpenedArtifact, open_artifact
 from .artifact.machine import check_machine
@@ -15,19 +15,19 @@ from .cpu import this_machine
 from .discovery import find_executor, find_runtime
 from .errors import ArtifactError, PluginError, UsageError
 from .executors.aot import AotExecutor
-from .executors.foreign import ForeignExecutable
-from .executors.graph import GraphExecutor
-from .executors.open import OpenExecutor
-from .executors.variants import SizesExecutor
-from .executors.vm import Piece, VmExecutor
 from .guarded import is_plugins_own
 from .loading import DriveProgram, PlanExecutable
 from .program import LoadedProgram
 
+if TYPE_CHECKING:
+    from .executors.open import OpenExecutor
+    from .executors.variants import SizesExecutor
+    from .executors.vm import Piece, VmExecutor
+
 VM = "vm"
 _MEMBERS = ("inputs", "outputs", "passport", "threads", "run", "run_into", "close")
 
-Executable: TypeAlias = PlanExecutable | VmExecutor | SizesExecutor | OpenExecutor
+Executable: TypeAlias = "PlanExecutable | VmExecutor | SizesExecutor | OpenExecutor"
 """A loaded artifact: ``inputs``, ``outputs``, ``run``, ``run_into`` and ``close``."""
 
 
@@ -114,10 +114,14 @@ def _instantiate(
                 f"executor '{kind}' does not run a program of open sizes",
                 hint="compile it with --shape, or run it with aot",
             )
+        from .executors.open import OpenExecutor  # each where it drives: most artifacts have one
+
         return OpenExecutor(_program(opened, threads, with_libraries))
     if kind == "aot":
         return AotExecutor(_program(opened, threads, with_libraries))
     if kind == "graph":
+        from .executors.graph import GraphExecutor
+
         return GraphExecutor(_program(opened, threads, with_libraries))
     drive = _drive(kind, wanted=executor is not None)
     options: Mapping[str, object] = passport.executor if kind == carried else {}
@@ -127,6 +131,10 @@ def _instantiate(
 def _program_of_pieces(
     opened: OpenedArtifact, threads: int | None, executor: str | None, with_libraries: bool
 ) -> VmExecutor:
+    from .executors.graph import GraphExecutor
+    from .executors.open import OpenExecutor
+    from .executors.vm import VmExecutor
+
     check_machine(opened.passport, this_machine())
 
     def open_piece(part: OpenedArtifact) -> Piece:
@@ -141,6 +149,9 @@ def _program_of_pieces(
 def _program_of_sizes(
     opened: OpenedArtifact, threads: int | None, executor: str | None, with_libraries: bool
 ) -> SizesExecutor:
+    from .executors.open import OpenExecutor
+    from .executors.variants import SizesExecutor
+
     check_machine(opened.passport, this_machine())
 
     def open_part(part: OpenedArtifact) -> PlanExecutable | VmExecutor:
@@ -170,6 +181,8 @@ def _made(
     what: str, make: Callable[..., object], *given: object, **options: object
 ) -> PlanExecutable:
     """Call a plugin, and see that its answer can be run."""
+    from .executors.foreign import ForeignExecutable
+
     try:
         made = make(*given, **options)
     except BaseException as error:  # a plugin may raise anything

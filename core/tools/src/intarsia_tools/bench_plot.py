@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from intarsia_runtime.artifact.new_file import atomic_write
+from intarsia_ir.writing.new_file import atomic_write
 from intarsia_runtime.errors import UsageError
 
 if TYPE_CHECKING:

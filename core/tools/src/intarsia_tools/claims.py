@@ -53,7 +53,7 @@ SECONDS = 60.0
 
 _CHILD = (
     "import json, sys; job = json.load(sys.stdin); sys.path[:] = job['path']; "
-    "from intarsia_runtime.timing import run; run(job)"
+    "from intarsia_tools.timing import run; run(job)"
 )
 
 

@@ -22,8 +22,8 @@ from .output import echo, emit_json, progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from intarsia_runtime.artifact.deferred import Weights
-    from intarsia_runtime.artifact.write import Aside
+    from intarsia_ir.writing.artifact_writer import Aside
+    from intarsia_ir.writing.deferred import Weights
 
     from ..driver.artifact import Artifact
     from ..driver.cache import KeptArtifact, Save
@@ -55,9 +55,9 @@ def command(
     An artifact is native code, as a program is; --sign says who made it.
     """
     from intarsia_ir.partition.report import bytes_text, float_text
+    from intarsia_ir.writing.artifact_writer import ArtifactWriter  # help does without the compiler
     from intarsia_runtime.artifact.archive import is_artifact
     from intarsia_runtime.artifact.signing import sign_artifact
-    from intarsia_runtime.artifact.write import ArtifactWriter  # help does without the compiler
 
     from ..driver.cache import KeptArtifact
 

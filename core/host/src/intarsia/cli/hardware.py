@@ -235,7 +235,7 @@ def export(session: Session, name: str | None, text: str | None, output: Path | 
 
     It describes this machine with all features it really has, or the device NAME.
     """
-    from intarsia_runtime.artifact.new_file import atomic_write
+    from intarsia_ir.writing.new_file import atomic_write
 
     from ..target.profile import profile_json
 

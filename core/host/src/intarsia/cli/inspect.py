@@ -10,11 +10,11 @@ from typing import cast
 import click
 
 from intarsia_runtime.artifact.archive import read_passport
+from intarsia_runtime.artifact.members import part_unit
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import CallPlan, KernelStep
 from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.artifact.signature import ValueSpec
-from intarsia_runtime.artifact.write import part_unit
 
 from .output import echo, emit_json, table
 from .session import Session

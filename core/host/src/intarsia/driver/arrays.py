@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 
+from intarsia_ir.writing.new_file import atomic_write
 from intarsia_runtime.abi import array_dtype
-from intarsia_runtime.artifact.new_file import atomic_write
 from intarsia_runtime.artifact.plan import NARROW, TensorSpec
 from intarsia_runtime.artifact.signature import ANY_SIZE, SizeChoice, ValueSpec
 from intarsia_runtime.dtype import DType, parse_dtype

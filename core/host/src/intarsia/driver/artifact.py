@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.text import print_module
 from intarsia_ir.partition.report import Placement
+from intarsia_ir.writing.artifact_writer import ArtifactWriter, Aside, write_artifact
+from intarsia_ir.writing.deferred import Weights, contents_of
 from intarsia_runtime.artifact.archive import OpenedArtifact, Weight, check_references
-from intarsia_runtime.artifact.deferred import Weights, contents_of
+from intarsia_runtime.artifact.members import member_name
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.artifact.tensors import array_bytes
 from intarsia_runtime.artifact.unit import CompiledUnit
-from intarsia_runtime.artifact.write import ArtifactWriter, Aside, member_name, write_artifact
 from intarsia_runtime.dtype import parse_dtype
 from intarsia_runtime.errors import PluginError, UsageError
 from intarsia_runtime.load import Executable, instantiate

@@ -23,10 +23,10 @@ from typing import IO, Any, BinaryIO, TypeAlias, cast
 from msgspec import Struct
 
 from intarsia_ir.diagnostics import ModelWarning
+from intarsia_ir.writing.artifact_writer import Aside
+from intarsia_ir.writing.new_file import atomic_write, is_abandoned
 from intarsia_runtime.artifact.archive import SUFFIX, OpenedArtifact, open_artifact
-from intarsia_runtime.artifact.new_file import atomic_write, is_abandoned
 from intarsia_runtime.artifact.passport import Passport
-from intarsia_runtime.artifact.write import Aside
 from intarsia_runtime.errors import ArtifactError, IntarsiaError, ResourceError, UsageError
 from intarsia_runtime.load import Executable, instantiate
 

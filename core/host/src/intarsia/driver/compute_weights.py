@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from intarsia_runtime.artifact.deferred import DeferredArray, Weights
+from intarsia_ir.writing.deferred import DeferredArray, Weights
 from intarsia_runtime.threads import available_threads
 
 _LEAST_SHARED = 4 << 20  # bytes that take some milliseconds

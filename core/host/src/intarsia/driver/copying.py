@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from intarsia_runtime.artifact.new_file import atomic_write
+from intarsia_ir.writing.new_file import atomic_write
 
 _STEP = 8 << 20
 _BLOCK = 4096  # bytes that what bypasses the system's memory of files is written in
@@ -28,7 +28,7 @@ def copy_artifact(source: IO[bytes], path: Path, *, is_read_next: bool = True) -
             the system's memory of files. Else the copy is written past that memory.
 
     Raises:
-        As :func:`~intarsia_runtime.artifact.new_file.atomic_write`.
+        As :func:`~intarsia_ir.writing.new_file.atomic_write`.
     """
     with atomic_write(path) as copy:
         done = 0

@@ -11,7 +11,7 @@ from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.text.printer import print_module
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.text.print import print_func
-from intarsia_runtime.artifact.new_file import atomic_write, explain_failure
+from intarsia_ir.writing.new_file import atomic_write, explain_failure
 from intarsia_runtime.artifact.plan import CallPlan
 from intarsia_runtime.artifact.plan_json import plan_to_json
 

@@ -19,11 +19,11 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
-from intarsia_runtime.artifact.new_file import atomic_write, explain_failure
+from intarsia_ir.writing.new_file import atomic_write, explain_failure
+from intarsia_runtime.artifact.members import check_member_path
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.artifact.unit import CompiledUnit
-from intarsia_runtime.artifact.write import check_member_path
 from intarsia_runtime.errors import UsageError
 
 METADATA = "metadata.json"

@@ -13,10 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.partition.report import Placement
+from intarsia_runtime.artifact.members import part_unit
 from intarsia_runtime.artifact.passport import Part, Passport
 from intarsia_runtime.artifact.tensors import array_bytes
 from intarsia_runtime.artifact.unit import CompiledUnit
-from intarsia_runtime.artifact.write import part_unit
 
 from .artifact import Artifact
 

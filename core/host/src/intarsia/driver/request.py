@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.partition.cost import Plan
 from intarsia_ir.size_values import Size
-from intarsia_runtime.artifact.deferred import Weights
+from intarsia_ir.writing.deferred import Weights
 
 from ..host.host import Host
 from ..target.target import CompositeTarget

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from intarsia_runtime.artifact.deferred import Content, DeferredArray, array_of
 from intarsia_runtime.dtype import parse_dtype
 from intarsia_runtime.errors import IntarsiaError, VerifyError
 
 from ..diagnostics import NO_SPAN, Span
+from ..writing.deferred import Content, DeferredArray, array_of
 from .op import NO_ATTRS, Op, OpAttrs
 from .types import TensorType, TupleType, Type
 

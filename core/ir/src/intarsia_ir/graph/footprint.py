@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from intarsia_runtime.artifact.mapped import release
 from intarsia_runtime.errors import ResourceError
 
 from ..budget import physical_memory
+from ..writing.mapped import release
 from .expr import Constant
 from .module import IRModule
 from .types import TupleType, Type

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intarsia_runtime.artifact.deferred import DeferredArray
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import IntarsiaError, VerifyError
 
+from ..writing.deferred import DeferredArray
 from .control import called_by, control_of, same_types
 from .expr import (
     Call,

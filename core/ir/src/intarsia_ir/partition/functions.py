@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 
 from msgspec.structs import replace
 
-from intarsia_runtime.artifact.write import part_unit
+from intarsia_runtime.artifact.members import part_unit
 
 from ..graph.control import bodies_of
 from ..graph.module import IRModule

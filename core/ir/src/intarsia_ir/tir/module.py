@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec import field as struct_field
 
-from intarsia_runtime.artifact.deferred import Weights
 from intarsia_runtime.artifact.plan import CallPlan
 
 from ..graph.walk import calls
+from ..writing.deferred import Weights
 from .space import ChosenKernel
 
 if TYPE_CHECKING:

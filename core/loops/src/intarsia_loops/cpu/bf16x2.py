@@ -17,7 +17,7 @@ from intarsia_ir.graph.op import Op, OpKind, operator
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.tir.expr import PrimExpr, cast
 from intarsia_ir.tir.tensor import Tensor, compute
-from intarsia_runtime.artifact.deferred import DeferredArray
+from intarsia_ir.writing.deferred import DeferredArray
 from intarsia_runtime.dtype import DType
 
 from .operators import ConvAttrs, Dense, PackedConv

@@ -4,7 +4,7 @@
 ``[blocks, K, width]``: a block of ``width`` output columns is contiguous, so a tile streams through
 it with unit stride and the hardware prefetcher follows (the packed B of BLIS; the blocked
 ``OIhw16i16o`` family of layouts). Packing happens when the constant is first asked for
-(:class:`~intarsia_runtime.artifact.deferred.DeferredArray`), so a build never holds all of them.
+(:class:`~intarsia_ir.writing.deferred.DeferredArray`), so a build never holds all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from intarsia_runtime.artifact.deferred import DeferredArray
+from intarsia_ir.writing.deferred import DeferredArray
 
 Array = np.ndarray
 

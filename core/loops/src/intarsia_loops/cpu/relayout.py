@@ -16,7 +16,7 @@ from intarsia_ir.ops.resize import Resize
 from intarsia_ir.ops.shape import Concatenate, Reshape, Split, Transpose
 from intarsia_ir.ops.slicing import Pad, StridedSlice
 from intarsia_ir.tir.tensor import extents
-from intarsia_runtime.artifact.deferred import DeferredArray
+from intarsia_ir.writing.deferred import DeferredArray
 
 from .bf16x2 import bf16x2_conv_deferred, bf16x2_dense_deferred
 from .packing import conv_deferred, dense_deferred, depthwise_deferred, winograd_deferred

@@ -17,11 +17,11 @@ from msgspec import Struct
 
 from ..errors import ArtifactError, IntarsiaError, ModelError
 from .digest import member_digest
+from .members import PARAMS, PASSPORT, UNITS, check_member_path, member_name, part_unit
 from .passport import Member, Part, Passport, UnitEntry, parse_passport
 from .plan import ArgumentSource, RegionStep, TensorSpec
 from .plan_walk import all_arguments, all_steps
 from .tensors import read_layout
-from .write import PARAMS, PASSPORT, UNITS, check_member_path, member_name, part_unit
 
 SUFFIX = ".intarsia"
 """What the name of an artifact ends with by convention."""

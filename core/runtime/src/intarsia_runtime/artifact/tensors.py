@@ -10,25 +10,23 @@ maps no member inside a zip, and writes none.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
-from ..dtype import DType, parse_dtype
-from ..errors import ArtifactError, UnsupportedError
-from .deferred import DeferredArray, Piece, contents_of
-from .plan import ALIGNMENT, TensorSpec
+from ..dtype import DType
+from ..errors import ArtifactError
+from .plan import TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np
 
-_METADATA = "__metadata__"
-_HEADER_ALIGNMENT = 8
-_GAP = "\0"
+METADATA = "__metadata__"
+HEADER_ALIGNMENT = 8
+GAP = "\0"
 """Behind a tensor's name: the gap that follows it. No other name sorts in between."""
 
-_NAMES = {
+DTYPE_NAMES = {
     DType.BOOL: "BOOL",
     DType.INT8: "I8",
     DType.INT16: "I16",
@@ -43,12 +41,12 @@ _NAMES = {
     DType.FLOAT32: "F32",
     DType.FLOAT64: "F64",
 }
-_ORDER = (
+ORDER = (
     "U64", "I64", "F64", "F32", "U32", "I32", "BF16", "F16", "U16", "I16", "I8", "U8", "BOOL",
 )  # fmt: skip
 """Element types as they follow one another in a file."""
 
-_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
 
 class StoredTensor(Struct, frozen=True):
@@ -61,52 +59,6 @@ class StoredTensor(Struct, frozen=True):
 
     spec: TensorSpec
     offset: int
-
-
-def tensor_pieces(arrays: Mapping[str, np.ndarray]) -> list[Piece]:
-    """Return the file that holds C-contiguous arrays, in pieces: the header, then views of them.
-
-    Arrays that are deferred are pieces of the file as they are.
-
-    Raises:
-        UnsupportedError: A tensor has a name that the format or the gaps keep for themselves, or an
-            element type that cannot be stored.
-    """
-    rows: list[_TensorRow] = []
-    for name, array in contents_of(arrays).items():
-        if name == _METADATA or _GAP in name:
-            raise UnsupportedError(f"a weight cannot be called {name!r}", hint="rename it")
-        dtype = parse_dtype(array.dtype.name)
-        data = array if isinstance(array, DeferredArray) else array_bytes(array)
-        rows.append(_TensorRow(_NAMES[dtype], name, array.shape, data))
-        gap = -array.nbytes % ALIGNMENT
-        if gap:
-            shape = (gap // dtype.bytes,)
-            rows.append(_TensorRow(_NAMES[dtype], name + _GAP, shape, memoryview(bytes(gap))))
-    rows.sort(key=_place)
-    header: dict[str, object] = {}
-    end = 0
-    for row in rows:
-        offsets = (end, end + row.data.nbytes)
-        header[row.name] = {"dtype": row.dtype, "shape": row.shape, "data_offsets": offsets}
-        end += row.data.nbytes
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % _HEADER_ALIGNMENT)
-    head = memoryview(len(text).to_bytes(8, "little") + text)
-    return [head, *(row.data for row in rows if row.data.nbytes)]
-
-
-class _TensorRow(NamedTuple):
-    """A tensor of the file: its element type as the header spells it, its name, shape and bytes."""
-
-    dtype: str
-    name: str
-    shape: tuple[int, ...]
-    data: Piece
-
-
-def _place(row: _TensorRow) -> tuple[int, str]:
-    return _ORDER.index(row.dtype), row.name
 
 
 def array_bytes(array: np.ndarray) -> memoryview:
@@ -132,7 +84,7 @@ def read_layout(member: memoryview) -> dict[str, StoredTensor]:
         header = cast("dict[str, dict[str, Any]]", json.loads(bytes(member[8 : 8 + length])))
         found: dict[str, StoredTensor] = {}
         for name, entry in header.items():
-            if name == _METADATA or name.endswith(_GAP):
+            if name == METADATA or name.endswith(GAP):
                 continue
             begin, end = (8 + length + _integer(offset) for offset in entry["data_offsets"])
             shape = tuple(_integer(size) for size in entry["shape"])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from intarsia_ir.regions.support import Code
-from intarsia_runtime.artifact.new_file import atomic_write
+from intarsia_ir.writing.new_file import atomic_write
 
 from .placed_graph import PlacedGraph
 

@@ -13,8 +13,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ..errors import EXHAUSTED, ResourceError, UsageError
-from .abandoned import hold, is_held
+from intarsia_runtime.artifact.abandoned import hold, is_held
+from intarsia_runtime.errors import EXHAUSTED, ResourceError, UsageError
 
 _LEFT = re.compile(r"\d+\.[0-9a-f]{8}\.tmp")
 _WRITER = re.compile(r"\.(\d+)\.[0-9a-f]{8}\.tmp$")

@@ -11,10 +11,10 @@ from typing import cast
 
 import numpy as np
 
-from .abi import numpy_dtype
-from .artifact.passport import TensorSpec
-from .errors import IntarsiaError, UnsupportedError
-from .load import Executable, load
+from intarsia_runtime.abi import numpy_dtype
+from intarsia_runtime.artifact.passport import TensorSpec
+from intarsia_runtime.errors import IntarsiaError, UnsupportedError
+from intarsia_runtime.load import Executable, load
 
 SECONDS = 0.1
 BATCH_SECONDS = 1e-4

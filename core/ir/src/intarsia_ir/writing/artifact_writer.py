@@ -15,22 +15,19 @@ from typing import IO, TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
-from ..errors import PluginError
+from intarsia_runtime.artifact.digest import MemberDigest
+from intarsia_runtime.artifact.members import PARAMS, PASSPORT, check_member_path, member_name
+from intarsia_runtime.artifact.passport import Member, Passport, print_passport
+from intarsia_runtime.artifact.plan import ALIGNMENT
+from intarsia_runtime.artifact.unit import CompiledUnit
+
 from .deferred import Content, Piece, contents_of
-from .digest import MemberDigest
 from .new_file import NewFile
-from .passport import Member, Passport, print_passport
-from .plan import ALIGNMENT
 from .stream import hashed
-from .tensors import tensor_pieces
-from .unit import CompiledUnit
+from .tensor_pieces import tensor_pieces
 
 if TYPE_CHECKING:
     import numpy as np
-
-PASSPORT = "passport.json"
-PARAMS = "params.safetensors"
-UNITS = "units"
 
 Aside: TypeAlias = Callable[[IO[bytes]], object]
 """Called with a file that is complete before it gets its name, e.g. to copy it."""
@@ -38,16 +35,6 @@ Aside: TypeAlias = Callable[[IO[bytes]], object]
 _STEP = 8 << 20
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PADDING_ID = 0xD935  # the zip extra field that Android's zipalign uses for the same purpose
-
-
-def member_name(unit: str, file: str) -> str:
-    """Return the name in the archive of a unit's file."""
-    return f"{UNITS}/{unit}/{file}"
-
-
-def part_unit(part: str, unit: str) -> str:
-    """Return the name in the artifact of a part's unit."""
-    return f"{part}.{unit}"
 
 
 def write_artifact(
@@ -214,19 +201,6 @@ def _unit_files(units: Sequence[CompiledUnit]) -> Iterator[tuple[str, bytes]]:
 
 def _unit_name(unit: CompiledUnit) -> str:
     return unit.name
-
-
-def check_member_path(unit: str, file: str) -> None:
-    """Refuse a unit or file name that is not one plain relative path.
-
-    Raises:
-        PluginError: It is not.
-    """
-    for part in (unit, *file.split("/")):
-        if part in ("", ".", "..") or not part.isprintable() or any(ch in '\\:"' for ch in part):
-            raise PluginError(
-                f"unit '{unit}' has a file named '{file}', which no artifact can hold"
-            )
 
 
 def _write_member(

@@ -8,9 +8,10 @@ from collections.abc import Generator, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
+from intarsia_runtime.artifact.digest import MemberDigest
+from intarsia_runtime.artifact.tensors import array_bytes
+
 from .deferred import DeferredArray, Piece, memory_for
-from .digest import MemberDigest
-from .tensors import array_bytes
 
 if TYPE_CHECKING:
     import numpy as np
