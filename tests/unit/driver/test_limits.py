@@ -62,7 +62,7 @@ def test_functions_are_not_expanded_to_more_than_memory(
 
 @pytest.mark.parametrize(
     "build",
-    [bombs.doubling_text, bombs.n_gram_places, bombs.split_text],
+    [bombs.doubling_text, bombs.split_text],
     ids=lambda build: build.__name__,
 )
 def test_what_nodes_of_constants_make_is_limited(build: bombs.Builder, tmp_path: Path) -> None:
