@@ -124,10 +124,28 @@ def test_a_size_that_nobody_gives_is_open() -> None:
             np.testing.assert_allclose(found, reference(X[:size]), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("target", ["llvm", "c"])
+def test_who_asks_for_any_size_gets_one_program_of_open_size(target: str) -> None:
+    """Whatever mixes the positions along it, and whatever the model declares of it."""
+    norm = helper.make_node("Softmax", ["x"], ["y"], axis=0)
+    rng = np.random.default_rng(4)
+    for size in ("N", 5):
+        data = single(norm, (size, 3, "W"))
+        made = intarsia.build(data, target, shapes={"x": (SizeValues.at_least(1), 3, 2)})
+        assert (made.passport.sizes, made.passport.plan.open is not None) == ((), True)
+        with made.load(threads=1) as executable:
+            for rows in (1, 5, 9):
+                x = rng.standard_normal((rows, 3, 2)).astype(np.float32)
+                found = np.asarray(executable.run([x])["y"])
+                np.testing.assert_allclose(found, np.exp(x) / np.exp(x).sum(0), rtol=1e-5)
+            with pytest.raises(ModelError, match="'x'"):
+                executable.run([np.zeros((5, 3, 4), np.float32)])
+
+
 def test_any_size_runs_in_chunks() -> None:
-    """Who asks for every size gets two programs, and chunks of their sizes."""
-    made = intarsia.build(model(), "llvm", shapes={"x": (SizeValues.at_least(1), 256)})
-    assert made.passport.sizes == (SizeChoice("N", (1, 8), 1, is_open=True),)
+    """Who names a chunk gets two programs, and chunks of their sizes."""
+    made = intarsia.build(model(), "llvm", shapes={"x": (SizeValues.at_least(1, 4), 256)})
+    assert made.passport.sizes == (SizeChoice("N", (1, 4), 1, is_open=True),)
     with made.load(threads=1) as executable:
         assert isinstance(executable, SizesExecutor)
         for size in (1, 7, 8, 9):
@@ -140,9 +158,9 @@ def test_any_size_runs_in_chunks() -> None:
             with pytest.raises(ModelError, match="output 'r'"):
                 executable.run_into([x], [np.empty((size + 1, 64), np.float32)])
         program, arrays = executable.fitted([X])
-        assert [array.shape for array in arrays.values()] == [(8, 256)]
+        assert [array.shape for array in arrays.values()] == [(4, 256)]
         np.testing.assert_array_equal(
-            np.asarray(program.run(arrays)["r"]), np.asarray(executable.run([X])["r"])[:8]
+            np.asarray(program.run(arrays)["r"]), np.asarray(executable.run([X])["r"])[:4]
         )
         assert np.asarray(executable.run([X[:0]])["r"]).shape == (0, 64)
 
@@ -211,7 +229,7 @@ def test_what_depends_on_a_size_as_a_whole_must_be_given_one() -> None:
         intarsia.build(single(rows, ("N", "S")), "cuda -emulate")
     assert caught.value.hint.startswith("for example --shape x:1..,128; or")
     shapes = {"x": (SizeValues.at_least(1), 128)}
-    assert intarsia.build(single(rows, ("N", "S")), "llvm", shapes=shapes).passport.sizes
+    assert intarsia.build(single(rows, ("N", "S")), "llvm", shapes=shapes).placement.nodes
 
 
 def test_where_neither_some_sizes_nor_all_can_be_compiled_both_reasons_are_said() -> None:

@@ -373,6 +373,19 @@ def test_a_filter_reaches_as_far_as_the_scale_of_the_run_says(
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("op", ["AveragePool", "LpPool", "MaxPool"])
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(
+    ("kernel", "strides", "counts"), [((3, 2), (2, 2), 0), ((3, 3), (2, 3), 1), ((4, 2), (3, 1), 0)]
+)
+def test_pools_over_images_padded_by_the_run(op, auto, kernel, strides, counts) -> None:
+    more = {"count_include_pad": counts} if op == "AveragePool" else {}
+    made = node(op, "x", kernel_shape=kernel, strides=strides, auto_pad=auto, **more)
+    sizes = ((9, 8), (4, 5), (3, 3), (7, 12))
+    data = typed([made], {"x": (F32, ("N", 3, "H", "W"))})
+    check(data, *({"x": floats(2, 3, *size)} for size in sizes), tolerance=1e-5)
+
+
 @pytest.mark.parametrize("rank", [2, 3])
 @pytest.mark.parametrize("align", [0, 1])
 def test_grids_of_affine_maps(rank: int, align: int) -> None:

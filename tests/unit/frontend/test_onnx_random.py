@@ -17,7 +17,7 @@ import intarsia
 from intarsia.cli.main import cli
 from intarsia_onnx import from_onnx
 from intarsia_runtime.artifact.random_state import RANDOM_STATE
-from intarsia_runtime.errors import ModelError, UnsupportedError
+from intarsia_runtime.errors import ModelError
 
 X = np.zeros((100, 500), np.float32)
 TARGETS = ("llvm", "c")
@@ -154,17 +154,34 @@ def test_draws_of_one_model_are_independent_and_bodies_of_branches_draw() -> Non
     assert abs(np.corrcoef(one, other)[0, 1]) < 0.06
 
 
-def test_a_loop_must_not_draw_the_same_each_time() -> None:
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_iteration_draws_for_itself(target: str) -> None:
+    """In loops, in loops inside of these, and in scans; with a seed, the same in each load."""
     text = """<ir_version: 9, opset_import: ["" : 18]>
-        g (float[3] x, int64 n) => (float[3] y) {
-          y = Loop (n, , x) <body = b (int64 i, bool go, float[3] s) => (bool o, float[3] u) {
-            o = Identity (go) r = RandomNormalLike (s) u = Add (s, r) }> }"""
+        g (float[64] x, int64 n, float[k, 64] rows)
+        => (float[64] y, float[m, 64] z, float[k, 64] w) {
+          y, z = Loop (n, , x) <body = b (int64 i, bool go, float[64] s)
+            => (bool o, float[64] u, float[64] v) {
+              o = Identity (go)
+              t = Loop (n, , s) <body = c (int64 j, bool h, float[64] q) => (bool p, float[64] r) {
+                p = Identity (h) a = RandomNormalLike (q) d = RandomUniformLike <seed = 5.0> (q)
+                e = Add (q, a) r = Add (e, d) }>
+              v = RandomNormalLike <seed = 7.0> (s)
+              u = Add (t, v) }>
+          w = Scan <num_scan_inputs = 1, body = f (float[64] l) => (float[64] k2) {
+              k2 = RandomNormalLike (l) }> (rows)
+        }"""
     data = onnx.parser.parse_model(text).SerializeToString()
-    with pytest.raises(UnsupportedError, match="random numbers in a loop"):
-        from_onnx(data, control_flow=True)
-    with intarsia.build(data, "llvm").load(threads=1) as executable:  # on the host
-        found = executable.run({"x": np.zeros(3, np.float32), "n": np.array(9)})["y"]
-    assert found.any()
+    feeds = {"x": np.zeros(64, np.float32), "n": np.array(8)}
+    feeds["rows"] = np.zeros((300, 64), np.float32)
+    (_, z, w), (_, other, _) = runs(data, feeds, target)
+    for rows in (np.concatenate([z, other]), w):
+        assert len(np.unique(rows.round(5), axis=0)) == len(rows)
+        assert np.abs(np.corrcoef(rows) - np.eye(len(rows))).max() < 0.7
+    assert abs(w.std() - 1) < 0.02
+    ((y, again, _), _) = runs(data, feeds, target)
+    np.testing.assert_array_equal(again, z)
+    assert y.any()
 
 
 def test_what_cannot_be_drawn() -> None:

@@ -137,7 +137,7 @@ def input_types(
     types = {info.name: info.type for info in graph.inputs if info.type is not None}
     _check_names(shapes, types, "shape")
     _check_names(constants, types, "value")
-    bound: dict[Dim, int] = {}
+    bound: dict[Dim, Size] = {}
     for name, shape in shapes.items():
         types[name] = _overridden(name, types[name], tuple(shape), bound)
     for name, value in constants.items():
@@ -157,7 +157,7 @@ def _check_names(given: Collection[str], known: Mapping[str, TensorType], what: 
 
 
 def _overridden(
-    name: str, type_: TensorType, shape: tuple[int, ...], bound: dict[Dim, int]
+    name: str, type_: TensorType, shape: tuple[Size, ...], bound: dict[Dim, Size]
 ) -> TensorType:
     if len(shape) != type_.rank:
         raise UsageError(
@@ -165,7 +165,7 @@ def _overridden(
             hint=f"it is declared as {type_}",
         )
     for declared, size in zip(type_.shape, shape, strict=True):
-        if size < 0:
+        if isinstance(size, int) and size < 0:
             raise UsageError(f"the shape of input '{name}' has the negative size {size}")
         if isinstance(declared, int):
             continue
@@ -174,7 +174,7 @@ def _overridden(
     return type_.with_shape(shape)
 
 
-def _bind(size: Size, bound: Mapping[Dim, int]) -> Size:
+def _bind(size: Size, bound: Mapping[Dim, Size]) -> Size:
     return bound.get(size, size) if isinstance(size, Dim) else size
 
 

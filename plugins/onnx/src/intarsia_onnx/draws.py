@@ -6,10 +6,23 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from intarsia_ir.graph.expr import Var
+from intarsia_ir.graph.expr import Expr, Var
 from intarsia_ir.graph.types import TensorType
 from intarsia_runtime.artifact.random_state import RANDOM_STATE
 from intarsia_runtime.dtype import DType
+
+DRAWING = frozenset(
+    {
+        "Bernoulli",
+        "Dropout",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+)
+"""Operators that give something else at each run, so that none is carried out beforehand."""
 
 
 class Draws:
@@ -17,14 +30,19 @@ class Draws:
 
     Attributes:
         state: The input that draws are made of; ``None`` while there is no draw.
-        is_repeated: Whether what is imported now is carried out several times in a run, where each
-            time would draw the same.
+        iterations: The numbers of the iterations of loops that what is imported now is in; ``None``
+            for one that its body cannot tell.
     """
 
     def __init__(self) -> None:
         self.state: Var | None = None
-        self.is_repeated = False
+        self.iterations: tuple[Expr | None, ...] = ()
         self._streams = 0
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether what is imported now is carried out several times in a run."""
+        return bool(self.iterations)
 
     def stream(self) -> tuple[Var, int]:
         """Return the state and the number of a stream that nothing else draws of."""
@@ -34,10 +52,11 @@ class Draws:
         return self.state, self._streams - 1
 
     @contextmanager
-    def repeated(self) -> Generator[None]:
-        """Import something that a run carries out several times."""
-        before, self.is_repeated = self.is_repeated, True
+    def repeated(self, iteration: Expr | None) -> Generator[None]:
+        """Import the body of a loop, given the number of its iteration."""
+        before = self.iterations
+        self.iterations = (*before, iteration)
         try:
             yield
         finally:
-            self.is_repeated = before
+            self.iterations = before

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
 from intarsia_runtime.errors import ModelError
@@ -37,6 +37,17 @@ def free_names(graph: Graph) -> list[str]:
         own.update(node.outputs)
     free.update(dict.fromkeys(info.name for info in graph.outputs if info.name not in own))
     return list(free)
+
+
+def all_nodes(node: Node) -> Iterable[Node]:
+    """A node and all nodes of graphs inside it."""
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        yield current
+        for value in current.attrs.values():
+            if isinstance(value, Graph):
+                pending.extend(value.nodes)
 
 
 def defines(graph: Graph, name: str) -> bool:

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
-from intarsia_ir.size_values import SizeValues
 
 from .artifact import Artifact
 from .config import Executor
 from .dynamic import VM, is_open
 from .request import BuildRequest
-from .shapes import static_shapes
+from .shapes import find_choices, static_shapes
 from .story import compile_model
 
 
@@ -28,8 +27,14 @@ def open_request(request: BuildRequest, *, computed: bool = False) -> BuildReque
     """
     if not takes_open_sizes(request):
         return None
-    if request.executor.kind not in ("aot", VM) or _has_choices(request):
+    if request.executor.kind not in ("aot", VM):
         return None
+    choices = find_choices(request.source, request.shapes)
+    if choices is not None:
+        shapes = choices.opened()
+        if shapes is None:
+            return None
+        request = replace(request, shapes=shapes)
     model = request.source.model
     if computed:
         opened = request.source.is_onnx
@@ -46,12 +51,6 @@ def open_request(request: BuildRequest, *, computed: bool = False) -> BuildReque
 def takes_open_sizes(request: BuildRequest) -> bool:
     """Whether the fallback's kernels take sizes, and a process runs the program."""
     return request.target.fallback.kind.open_sizes and not request.runtime.is_freestanding
-
-
-def _has_choices(request: BuildRequest) -> bool:
-    """Whether the user asks for a program for each of several values of a size."""
-    shapes = (request.shapes or {}).values()
-    return any(isinstance(size, SizeValues) for shape in shapes for size in shape)
 
 
 def compile_open(request: BuildRequest, *, computed: bool = False) -> Artifact | None:

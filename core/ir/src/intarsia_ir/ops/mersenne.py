@@ -21,12 +21,14 @@ from ..tir.build import allocate, let, load, seq, serial, store
 from ..tir.expr import PrimExpr, cast, const, select
 from ..tir.func import PrimFunc
 from ..tir.stmt import Stmt
+from ..tir.tensor import extents
 from .arrays import Array
 from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
+from .random import check_state
 from .run_sizes import check_sizes
-from .type_rules import operands, shape_text
+from .type_rules import operands
 
 WORDS = 624
 """Words of the state."""
@@ -41,10 +43,11 @@ SEEDING = 1812433253
 class MersenneWords(Op):
     """The first 32-bit words that MT19937 gives for a seed plus the number of the run.
 
-    The operand is the state ``[key, number of the run]``, of which the key is not used.
+    The operand is the state ``[key, number of the run]``, of which the key is not used; a third
+    number, that of an iteration, is added too.
     """
 
-    fixed_sizes = "a state is two numbers"
+    fixed_sizes = "a state is two numbers or three"
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``count``: how many words; ``seed``: below 2**32."""
@@ -57,8 +60,7 @@ class MersenneWords(Op):
         """A vector of uint32."""
         state, *sizes = operands(cls.name, types, 1, len(types))
         check_sizes(cls.name, *sizes)
-        if state.shape != (2,) or state.dtype is not DType.INT64:
-            raise TypeRuleError(f"{cls.name}: a state is int64 (2,), not {shape_text(state.shape)}")
+        check_state(cls.name, state)
         if not 0 <= attrs.seed < 1 << 32:
             raise TypeRuleError(f"{cls.name}: the seed {attrs.seed} is no uint32")
         return TensorType((attrs.count,), DType.UINT32)
@@ -66,18 +68,20 @@ class MersenneWords(Op):
     @staticmethod
     def reference(attrs: Attrs, state: Array, *_sizes: Array) -> Array:
         """NumPy's own generator."""
-        seed = (attrs.seed + int(state[1])) % (1 << 32)
+        seed = (attrs.seed + sum(state[1:].tolist())) % (1 << 32)
         generator = np.random.RandomState(seed)
         return generator.randint(0, 1 << 32, attrs.count, np.uint32)
 
     @staticmethod
     def loops(attrs: Attrs, state: TensorType, *sizes: TensorType) -> PrimFunc:
         """Fill the state, then renew and give one word after the other."""
-        given = Buffer("state", (2,), state.dtype)
+        given = Buffer("state", extents(state.shape), state.dtype)
         more = [Buffer(f"size{n}", (1,), kind.dtype) for n, kind in enumerate(sizes)]
         out = Buffer("out", (attrs.count,), DType.UINT32)
         words = Buffer("words", (WORDS,), DType.UINT32, MemoryScope.STACK)
-        seed = cast(load(given, 1) + attrs.seed, DType.UINT32)
+        run = load(given, 1)
+        run = run if given.shape[0] == 2 else run + load(given, 2)
+        seed = cast(run + attrs.seed, DType.UINT32)
 
         def fill(number: PrimExpr) -> Stmt:
             before = load(words, number)

@@ -24,7 +24,7 @@ from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .run_sizes import check_sizes
-from .type_rules import operands, shape_text
+from .type_rules import operands
 
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -37,9 +37,12 @@ _LOW = 0xFFFFFFFF
 
 @operator("random_bits", OpKind.INJECTIVE)
 class RandomBits(Op):
-    """32 random bits an element, of the state ``[key, number of the run]``."""
+    """32 random bits an element, of the state ``[key, number of the run]``.
 
-    fixed_sizes = "a state is two numbers"
+    In a loop the state has a third number: that of the iteration.
+    """
+
+    fixed_sizes = "a state is two numbers or three"
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
         """What to draw.
@@ -61,8 +64,7 @@ class RandomBits(Op):
         """uint32 of the shape."""
         state, *sizes = operands(cls.name, types, 1, len(types))
         check_sizes(cls.name, *sizes)
-        if state.shape != (2,) or state.dtype is not DType.INT64:
-            raise TypeRuleError(f"{cls.name}: a state is int64 (2,), not {shape_text(state.shape)}")
+        check_state(cls.name, state)
         if not 0 <= attrs.lane < LANES:
             raise TypeRuleError(f"{cls.name}: there is no lane {attrs.lane}")
         return TensorType(attrs.shape, DType.UINT32)
@@ -72,11 +74,11 @@ class RandomBits(Op):
         """The rounds on arrays of uint64."""
         place = np.arange(int(np.prod(attrs.shape, dtype=np.int64)), dtype=np.uint64)
         low, high = np.uint64(_LOW), np.uint64(32)
-        key, run = (np.uint64(number) for number in state.astype(np.uint64))
+        key, run, *iterations = (np.uint64(number) for number in state.astype(np.uint64))
         key = key if attrs.key == -1 else np.uint64(attrs.key)
         counter = [
             place & low,
-            place >> high,
+            (place >> high) ^ (iterations[0] & low if iterations else np.uint64(0)),
             np.full_like(place, attrs.stream & _LOW),
             np.full_like(place, run & low),
         ]
@@ -107,7 +109,10 @@ class RandomBits(Op):
             run = cast(state[1], DType.UINT64)
             key = cast(state[0], DType.UINT64) if attrs.key == -1 else wide(attrs.key)
             keys = [key & low, key >> high]
-            counter = [place & low, place >> high, wide(attrs.stream & _LOW), run & low]
+            second = place >> high
+            if state.shape[0] == 3:
+                second = second ^ (cast(state[2], DType.UINT64) & low)
+            counter = [place & low, second, wide(attrs.stream & _LOW), run & low]
             for _ in range(ROUNDS):
                 first, second = counter[0] * MULTIPLIERS[0], counter[2] * MULTIPLIERS[1]
                 counter = [
@@ -120,6 +125,16 @@ class RandomBits(Op):
             return cast(counter[attrs.lane], DType.UINT32)
 
         return compute(attrs.shape, element, name="random_bits")
+
+
+def check_state(name: str, state: TensorType) -> None:
+    """Check the operand that draws are made of.
+
+    Raises:
+        TypeRuleError: It is no state.
+    """
+    if state.shape not in ((2,), (3,)) or state.dtype is not DType.INT64:
+        raise TypeRuleError(f"{name}: a state is int64 (2,) or (3,), not {state}")
 
 
 BATCH_AXES.refuse("a sample must not have the draws of another", RandomBits)

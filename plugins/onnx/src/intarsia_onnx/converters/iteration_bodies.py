@@ -34,7 +34,7 @@ class Iterations(Struct, frozen=True, eq=False):
         most: Limit of the iterations; -1 if there is none that is a size.
         trip: Limit of the iterations that the run computes.
         condition: Whether the first iteration begins; ``None`` if nothing but limits ends the loop.
-        iteration: Number of the iteration, if the body may read it.
+        iteration: Number of the iteration, if the body may read it, or draws random numbers.
         heads: How many values the body gives before those that iterations hand on.
     """
 
@@ -220,11 +220,11 @@ def _imported(
 
 
 def _results(node: NodeContext, iterations: Iterations, given: Sequence[Expr]) -> tuple[Expr, ...]:
-    head = (
-        () if iterations.iteration is None else (iterations.iteration, node.array(np.array(True)))
-    )
+    head: tuple[Expr, ...] = ()
+    if iterations.heads and iterations.iteration is not None:
+        head = (iterations.iteration, node.array(np.array(True)))
     draws = node.folder.draws
-    with nullcontext() if draws is None else draws.repeated():
+    with nullcontext() if draws is None else draws.repeated(iterations.iteration):
         results = tensors_of(node, node.body("body", [*head, *given]))
     if len(results) < iterations.heads + len(iterations.state):
         raise node.model_error(f"the body gives {len(results)} values")

@@ -18,7 +18,9 @@ from intarsia_runtime.dtype import DType
 
 from ..builder import rank_of
 from ..context import NodeContext
+from ..draws import DRAWING
 from ..flow import Flow
+from ..names import all_nodes
 from .iteration_bodies import IterationBody, Iterations, passes_condition, settled_body
 
 ENDLESS = 1 << 31
@@ -72,7 +74,10 @@ def iterated_scan(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
         moved = node.transpose(x, [at, *range(at), *range(at + 1, rank)])
         sliced.append(_flipped(node, moved) if backwards else moved)
     most = tensor_type(sliced[0]).shape[0]
-    made = list(_iterated(node, flow, Iterations(operands[:first], sliced, most)))
+    drawn = any(inner.op_type in DRAWING for inner in all_nodes(node.node))
+    number = Var("iteration", TensorType((), DType.INT64)) if drawn else None
+    iterations = Iterations(operands[:first], sliced, most, iteration=number)
+    made = list(_iterated(node, flow, iterations))
     backwards = node.integers("scan_output_directions", (0,) * (len(made) - first))
     axes = node.integers("scan_output_axes", (0,) * (len(made) - first))
     for number, (axis, is_back) in enumerate(zip(axes, backwards, strict=True), start=first):

@@ -15,7 +15,7 @@ from ..graph import Node, ValueInfo
 from .control import loop
 from .sequences import is_open_sequence, is_sequence, items_of, sequence_length, tensors_of
 
-_TURN, _GOES, _GOES_ON = "#turn", "#goes", "#goes on"
+_ITERATION, _GOES, _GOES_ON = "#iteration", "#goes", "#goes on"
 
 
 def sequence_map(node: NodeContext) -> tuple[Expr, ...]:
@@ -47,7 +47,7 @@ def _looped(node: NodeContext) -> tuple[Expr, ...]:
     takes: list[Node] = []
     for info, name, operand in zip(body.inputs, names, node.variadic(), strict=True):
         kind = "SequenceAt" if is_sequence(operand) else "Identity"
-        inputs = (name, _TURN) if is_sequence(operand) else (name,)
+        inputs = (name, _ITERATION) if is_sequence(operand) else (name,)
         takes.append(_made(node, kind, inputs, info.name))
     grown = [f"#grown {n}" for n in range(len(body.outputs))]
     appends = [
@@ -57,7 +57,7 @@ def _looped(node: NodeContext) -> tuple[Expr, ...]:
     goes = _made(node, "Identity", (_GOES,), _GOES_ON)
     inside = replace(
         body,
-        inputs=tuple(ValueInfo(name, None) for name in (_TURN, _GOES, *grown)),
+        inputs=tuple(ValueInfo(name, None) for name in (_ITERATION, _GOES, *grown)),
         outputs=tuple(ValueInfo(one.outputs[0], None) for one in (goes, *appends)),
         nodes=(*takes, *body.nodes, goes, *appends),
     )

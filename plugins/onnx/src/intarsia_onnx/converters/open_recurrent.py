@@ -3,7 +3,8 @@
 
 Sequences of a batch may differ in length. Behind the end of one its gates are set so that the state
 stays: of LSTM the cell is kept and nothing is added to it, of GRU the state is kept. RNN has no
-gates: only one that goes forward may end early.
+gates, and an LSTM that keeps a given cell does not keep the state with it: backward, these go
+forward over sequences that are reversed, each up to its length.
 """
 
 from __future__ import annotations
@@ -102,6 +103,10 @@ def _direction(
     inside = _inside(node, sizes)
     if inside is not None and not is_plain:
         product = node.call(compare.Where, inside, product, _kept_gates(node, hidden))
+    starts = is_plain or (is_lstm and any(node.optional(n) is not None for n in (5, 6)))
+    is_reversed = backward and inside is not None and starts
+    if is_reversed:
+        product, backward = _reversed(node, product), False
     if quantized is None:
         weights = (node.folded(node.transpose(node.item(node.input(2), 0, index), (1, 0))),)
     else:
@@ -125,8 +130,15 @@ def _direction(
     if inside is not None:
         if (is_lstm or is_plain) and not backward:
             last = _at_the_end(node, states, first, sizes)
+        states = _reversed(node, states) if is_reversed else states
         states = node.call(compare.Where, inside, states, node.scalar(0.0, dtype_of(x)))
     return (states, last, *cells_left)
+
+
+def _reversed(node: NodeContext, x: Expr) -> Expr:
+    """Reverse the steps of each sequence, up to its length."""
+    attrs = indexing.ReverseSequence.Attrs(time=0, batch=1)
+    return node.call(indexing.ReverseSequence, x, node.input(4), attrs=attrs)
 
 
 def has_lengths(node: NodeContext, steps: int) -> bool:

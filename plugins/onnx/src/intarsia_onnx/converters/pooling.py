@@ -6,12 +6,15 @@ from __future__ import annotations
 import math
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.ops import binary, pooling, reduce, unary
+from intarsia_ir.ops.elements import accumulator
 from intarsia_ir.ops.windows import Windows
-from intarsia_ir.tir.tensor import lowest
+from intarsia_ir.tir.tensor import extents, lowest
 
-from ..builder import dtype_of, rank_of
+from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 from .folding import max_pool_places
 from .wide import in_float32
@@ -42,8 +45,12 @@ def average_pool(node: NodeContext) -> Expr:
 
 
 def average_of(node: NodeContext, x: Expr) -> Expr:
-    """Average ``x``, which has the shape of the node's first operand, over the node's windows."""
-    window = read_window(node, None)
+    """Average ``x``, which has the shape of the node's first operand, over the node's windows.
+
+    Padding that only the run knows is zeros that count; where it should not, what it counts for is
+    the average of ones in the place of the elements.
+    """
+    window = read_window(node, None, may_be_open=True)
     attrs = pooling.AvgPool.Attrs(
         kernel=window.kernel,
         strides=window.strides,
@@ -52,7 +59,16 @@ def average_of(node: NodeContext, x: Expr) -> Expr:
         ceil_mode=_ceil_mode(node),
         count_include_pad=bool(node.integer("count_include_pad", 0)),
     )
-    return node.call(pooling.AvgPool, x, attrs=attrs)
+    if not window.open:
+        return node.call(pooling.AvgPool, x, attrs=attrs)
+    attrs = replace(attrs, count_include_pad=True)
+    data = node.cast(x, accumulator(dtype_of(x)))
+    average = node.call(pooling.AvgPool, padded(node, data, window, 0.0), attrs=attrs)
+    if not node.integer("count_include_pad", 0):
+        ones = node.full(extents((1, 1, *sizes_of(x)[2:])), 1, dtype_of(data))
+        part = node.call(pooling.AvgPool, padded(node, ones, window, 0.0), attrs=attrs)
+        average = node.call(binary.Divide, average, part)
+    return node.cast(average, dtype_of(x))
 
 
 def _is_cut_at_the_end(window: NodeWindow) -> bool:
@@ -78,7 +94,7 @@ def _ceil_mode(node: NodeContext) -> bool:
 @in_float32
 def lp_pool(node: NodeContext) -> Expr:
     """Convert LpPool: the root of the sum of powers, the sum being an average times the window."""
-    window = read_window(node, None)
+    window = read_window(node, None, may_be_open=True)
     attrs = pooling.AvgPool.Attrs(
         kernel=window.kernel,
         strides=window.strides,
@@ -87,7 +103,7 @@ def lp_pool(node: NodeContext) -> Expr:
         ceil_mode=False,
         count_include_pad=True,
     )
-    powers = _powers(node, node.input(0))
+    powers = padded(node, _powers(node, node.input(0)), window, 0.0)
     average = node.call(pooling.AvgPool, powers, attrs=attrs)
     count = node.scalar(math.prod(window.kernel), dtype_of(average))
     return _root(node, node.call(binary.Multiply, average, count))

@@ -29,6 +29,9 @@ from ..context import NodeContext
 _SINGLE, _DOUBLE = 24, 53
 """Bits of a significand."""
 _WIDE = DType.FLOAT64
+_APART = 0x9E3779B1
+"""What iterations of an outer loop are apart for an inner one: a prime near the golden section of
+2**32, so that numbers of some ten thousand iterations of both differ."""
 
 
 def random_uniform(node: NodeContext) -> Expr:
@@ -178,13 +181,25 @@ def _seeded_fractions(node: NodeContext, shape: Sequence[Size]) -> Expr:
 def _stream(node: NodeContext) -> tuple[Expr, int]:
     """Return the state of the run and the number of a stream of draws.
 
+    In a loop the state has a third number, which is another one in each iteration.
+
     Raises:
-        UnsupportedError: The node runs several times in a run, or between nodes on the host.
+        UnsupportedError: The node is between nodes on the host.
     """
     draws = node.folder.draws
-    if draws is None or draws.is_repeated:
-        raise node.unsupported("random numbers in a loop, or between nodes on the host")
-    return draws.stream()
+    if draws is None:
+        raise node.unsupported("random numbers between nodes on the host")
+    state, stream = draws.stream()
+    number: Expr | None = None
+    for iteration in draws.iterations:
+        assert iteration is not None  # loops with draws have one
+        if number is not None:
+            outer = node.call(binary.Multiply, number, node.scalar(_APART, DType.INT64))
+            iteration = node.call(binary.Add, outer, iteration)
+        number = iteration
+    if number is None:
+        return state, stream
+    return node.concat([state, node.reshape(number, (1,))], 0), stream
 
 
 def _key(node: NodeContext) -> int:

@@ -20,7 +20,7 @@ from intarsia_runtime.size import Dim
 
 from ..builder import dtype_of
 from ..context import NodeContext
-from .open_recurrent import QuantizedProducts, has_lengths, open_recurrent
+from .open_recurrent import QuantizedProducts, open_recurrent
 
 MAX_STEPS = 512
 
@@ -202,21 +202,11 @@ def _takes_operator(
     if node.op_type == "RNN":
         usual.add((_ACTIVATIONS["relu"],))
     chosen = [_functions(node, index, directions) for index in range(directions)]
-    # A cell that keeps its first value gives another state than the first.
-    starts = node.op_type == "RNN" or (
-        node.op_type == "LSTM" and any(node.optional(n) is not None for n in (5, 6))
-    )
-    is_cut = has_lengths(node, steps)
-    is_back = node.string("direction", "forward") != "forward"
-    fits = (
-        all(functions in usual for functions in chosen)
-        and not (is_cut and starts and is_back)
-        and dtype_of(node.input(0)) is DType.FLOAT32
-    )
+    fits = all(functions in usual for functions in chosen)
+    fits = fits and dtype_of(node.input(0)) is DType.FLOAT32
     if not fits and isinstance(steps, Dim):
         raise node.unsupported(
-            f"{node.op_type} over {steps} steps, other than float32 with the usual activations"
-            ", or backward over sequences of different lengths from a given state",
+            f"{node.op_type} over {steps} steps, other than float32 with the usual activations",
             "give every input a shape, e.g. --shape input:16,1,80",
         )
     return fits

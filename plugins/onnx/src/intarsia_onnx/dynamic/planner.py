@@ -10,7 +10,7 @@ A node of which all operands are known is carried out at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -29,10 +29,11 @@ from intarsia_runtime.errors import UnsupportedError
 from ..builder import STATIC_HINT
 from ..context import NodeContext
 from ..converters import TENSOR_CONVERTERS
+from ..draws import DRAWING
 from ..graph import Bodies, Graph, Model, Node, ValueInfo
 from ..importer import Importer, ImportScope, with_stored
 from ..kernels import KERNELS, OWN_DOMAIN
-from ..names import converter_name, operand_names
+from ..names import all_nodes, converter_name, operand_names
 from ..tensors import named_dtype
 from .evaluator import Evaluator, moves_strings, no_branch, runs_by_converter
 from .pieces import Levels, cut_pieces, plain_variables
@@ -46,18 +47,6 @@ MAX_PIECES = 32  # each is an artifact of its own; what comes later runs node by
 MOST_BODIES = 256  # graphs inside nodes that are planned, each round of a loop's body counted
 MOST_DEPTH = 4  # of graphs inside each other
 NOT_TENSORS = ("seq(", "optional(", "map")
-RANDOM = frozenset(
-    {
-        "Bernoulli",
-        "Dropout",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-    }
-)
-"""Operators that give something else at each run, so that none is carried out beforehand."""
 
 
 class Planner(Importer):
@@ -201,7 +190,7 @@ class Planner(Importer):
             self._late.update(dict.fromkeys((name for name in node.outputs if name), 0))
             return [None] * len(node.outputs)
         values = self._values(scope, operands)
-        if values is not None and node.op_type not in RANDOM:
+        if values is not None and node.op_type not in DRAWING:
             self._check_runnable(node)
             if not self._refused:
                 return self._carried_out(node, scope, values)
@@ -301,7 +290,7 @@ class Planner(Importer):
 
     def _check_runnable(self, node: Node) -> None:
         """Note a node, or one in a graph inside it, that cannot be carried out."""
-        for inner in _all_nodes(node):
+        for inner in all_nodes(node):
             key = (inner.domain, inner.op_type)
             if key in KERNELS or runs_by_converter(inner):
                 continue
@@ -412,14 +401,3 @@ def _is_plain(array: np.ndarray) -> bool:
 def _unstored(array: np.ndarray, stored: np.dtype | None) -> np.ndarray:
     """Return bytes as the narrow numbers that they store, other arrays as they are."""
     return array if stored is None else np.ascontiguousarray(array).view(stored)
-
-
-def _all_nodes(node: Node) -> Iterable[Node]:
-    """A node and all nodes of graphs inside it."""
-    pending = [node]
-    while pending:
-        current = pending.pop()
-        yield current
-        for value in current.attrs.values():
-            if isinstance(value, Graph):
-                pending.extend(value.nodes)

@@ -189,6 +189,9 @@ def random_cases() -> Iterator[Case]:
             attrs = {"shape": shape, "stream": 7 * lane, "lane": lane, "key": -1}
             yield Case("random_bits", (np.array(state, np.int64),), attrs)
     yield Case("random_bits", (np.zeros(2, np.int64),), {"shape": (40,), "stream": 3, "key": 5})
+    iteration = np.array([1, 2, 1 << 40], np.int64)
+    yield Case("random_bits", (iteration,), {"shape": (40,), "stream": 3})
+    yield Case("mersenne_words", (iteration,), {"count": 9, "seed": 1})
     for run, seed, count in ((0, 0, 1300), (7, (1 << 32) - 1, 1), (1, 42, 0)):
         attrs = {"count": count, "seed": seed}
         yield Case("mersenne_words", (np.array([-9, run], np.int64),), attrs)
