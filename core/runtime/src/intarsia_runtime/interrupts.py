@@ -2,22 +2,28 @@
 """Lets the user's interruption end compiled loops.
 
 Python handles signals between its own instructions, so compiled code that loops asks now and then
-(``poll`` of :mod:`intarsia_runtime.artifact.plan`). An exception that a handler raises inside of a
-callback is lost; so once a run takes long, what arrives is noted, and handled when compiled code
-has returned. Short runs leave the handlers alone: to change one is a system call.
+(``poll`` of :mod:`intarsia_runtime.artifact.plan`). Once a run takes long, what arrives is noted,
+and handled when compiled code has returned. Short runs leave the handlers alone: to change one
+takes 4 µs. An exception that a handler raises inside of a callback reaches nobody but
+``sys.unraisablehook``, and what ctypes then returns is not defined; so it is kept there.
 """
 
 from __future__ import annotations
 
 import ctypes
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import FrameType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .abi import PollCall
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 Handler: TypeAlias = "Callable[[int, FrameType | None], object]"
 
@@ -32,22 +38,37 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._arrived: int | None = None
+        self._lost: BaseException | None = None
+        self._hook: Callable[[UnraisableHookArgs], object] | None = None
         self._start: float | None = None
         self._handlers: dict[int, Handler] = {}
         self._poll = PollCall(self._goes_on)
         self.address = ctypes.cast(self._poll, ctypes.c_void_p).value or 0
 
+    def begin(self) -> None:
+        """Keep what a handler raises in a callback; called before each run."""
+        if self._hook is None and threading.current_thread() is threading.main_thread():
+            self._hook, sys.unraisablehook = sys.unraisablehook, self._keep
+
+    def _keep(self, unraisable: UnraisableHookArgs) -> None:
+        raised = unraisable.exc_traceback
+        if raised is not None and raised.tb_frame.f_code is Interrupts._goes_on.__code__:
+            self._lost = unraisable.exc_value
+        elif self._hook is not None:
+            self._hook(unraisable)
+
     def _goes_on(self) -> int:
-        """Return 0 if loops must end; so does ctypes if a handler raises on entry."""
-        if self._arrived is not None:
+        """Return 0 if loops must end."""
+        if self._arrived is not None or self._lost is not None:
             return 0
         if self._start is None:
             self._start = time.monotonic()
         elif not self._handlers and time.monotonic() - self._start > LONG:
-            self._note_signals()
+            self.note_signals()
         return 1
 
-    def _note_signals(self) -> None:
+    def note_signals(self) -> None:
+        """Note what arrives from now on, instead of handling it; the main thread alone can."""
         if threading.current_thread() is threading.main_thread():
             for number in _ENDING:
                 handler = signal.getsignal(number)
@@ -64,11 +85,25 @@ class Interrupts:
         What the handlers raise, it raises: ``KeyboardInterrupt`` when the user interrupts.
         """
         self._start = None
-        if not self._handlers:
-            return
+        if self._hook is not None:
+            sys.unraisablehook, self._hook = self._hook, None
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}
         arrived, self._arrived = self._arrived, None
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
         if arrived is not None:
             signal.raise_signal(arrived)
+
+
+@contextmanager
+def interrupts_later() -> Generator[None]:
+    """Handle the user's interruption behind a block that an exception must not leave halfway."""
+    interrupts = Interrupts()
+    interrupts.note_signals()
+    try:
+        yield
+    finally:
+        interrupts.complete()

@@ -143,6 +143,7 @@ class LoadedProgram:
         if self._interrupts is None:
             return call(*arguments)
         try:
+            self._interrupts.begin()
             return call(*arguments)
         finally:
             self._interrupts.complete()

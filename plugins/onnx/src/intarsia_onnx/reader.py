@@ -24,6 +24,7 @@ from intarsia_runtime.errors import (
     UnsupportedError,
     UsageError,
 )
+from intarsia_runtime.interrupts import interrupts_later
 
 from .bodies import FunctionBodies, Schema, locations
 from .external import ExternalFiles, map_file
@@ -174,7 +175,8 @@ def standard_bodies() -> FunctionBodies:
 
 def _import_onnx() -> ModuleType:
     try:
-        import onnx
+        with interrupts_later():  # protobuf crashes if an exception ends the import of its messages
+            import onnx
     except ImportError as error:
         raise UsageError(
             f"reading ONNX models needs the package 'onnx': {error}",
