@@ -25,7 +25,7 @@ FACES = (
     "intarsia.plugin.testing",
     "intarsia_runtime.plugin",
 )
-BACKENDS = ("llvm", "c", "cuda")
+BACKENDS = ("llvm", "c", "cuda", "opencl")
 """Import the loop compiler and the IR besides: distributions of their own."""
 
 FLOORS = ("intarsia_ir", "intarsia_loops", "intarsia_runtime")
