@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.kit import Means, kit_command, means, shipped
+from tests.conformance.kit import Means, kit_command, means, shipped, variables
 
 from intarsia.host.discovery import HOOK_API
 from intarsia.host.host import Host
@@ -30,8 +30,8 @@ RESULTS = ROOT / "docs" / "reference" / "conformance.json"
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 MINUTES = 20
 TIER = 1
-EXTRAS = ("intarsia-ethos-u[vela]", "intarsia-tensorrt[tensorrt-rtx]")
-"""What a plugin needs to compile anything and does not install by itself."""
+EXTRAS = ("intarsia-ethos-u[vela]", "intarsia-tensorrt[tensorrt-rtx]", "pocl-binary-distribution")
+"""What a plugin needs to compile or run anything and does not install by itself."""
 COUNTED = ("passed", "declined", "exempt")
 NOT_MEASURED = "not measured"
 
@@ -92,6 +92,7 @@ def _run(python: Path, plugin: str, folder: Path, found: Means) -> dict[str, Any
     place.unlink(missing_ok=True)
     command = kit_command(str(python), plugin, folder, place, found, tier=TIER)
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    env |= variables(plugin, folder)
     run = subprocess.run(
         command, cwd=folder, env=env, capture_output=True, text=True, check=False,
         timeout=60 * MINUTES,

@@ -28,7 +28,9 @@ FACES = (
     "intarsia_runtime.plugin",
 )
 ALLOWED = {
-    **dict.fromkeys(("llvm", "c", "cuda"), ("intarsia_ir", "intarsia_loops", "intarsia_runtime")),
+    **dict.fromkeys(
+        ("llvm", "c", "cuda", "opencl"), ("intarsia_ir", "intarsia_loops", "intarsia_runtime")
+    ),
     "onnx": ("intarsia_ir", "intarsia_runtime"),
     "torch": ("intarsia_ir", "intarsia_onnx", "intarsia_runtime"),
 }

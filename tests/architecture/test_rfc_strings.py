@@ -50,7 +50,7 @@ ALL = {*(row.says for row in rfc.TARGETS), *(row.says for row in rfc.SETTINGS), 
 @pytest.fixture(scope="module")
 def host() -> Host:
     found = Host()
-    wanted = {"arm_acl", "c", "cuda", "dnnl", "llvm", "tensorrt"}
+    wanted = {"arm_acl", "c", "cuda", "dnnl", "llvm", "opencl", "tensorrt"}
     missing = wanted - set(found.names())
     if missing:
         pytest.skip(f"the strings need plugins that are not installed: {', '.join(missing)}")
@@ -114,7 +114,7 @@ def test_a_setting_of_the_proposals(host: Host, row: rfc.Setting) -> None:
             host.target(row.target)
 
 
-@pytest.mark.parametrize("kind", ["c", "cuda", "llvm"])
+@pytest.mark.parametrize("kind", ["c", "cuda", "llvm", "opencl"])
 def test_hardware_is_an_option_of_every_backend(host: Host, kind: str) -> None:
     assert kind in host.backends()
     for name in ("rasp4b", "nvidia/gtx2080ti", "rk3399/bigcpu"):

@@ -31,7 +31,7 @@ from .source_tree import (
     sources,
 )
 
-LOOP_BACKENDS = ("llvm", "cuda", "c")
+LOOP_BACKENDS = ("llvm", "cuda", "opencl", "c")
 ACCELERATORS = ("dnnl", "onednn", "acl", "arm_acl", "ethos", "ethosn", "tensorrt")
 FLOORS = ("intarsia_ir", "intarsia_loops", "intarsia_runtime")
 NODES = (

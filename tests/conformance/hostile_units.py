@@ -394,6 +394,7 @@ FORMATS: dict[str, tuple[Callable[[], Built], str]] = {
     "open-program": (compiled(open_program_model, "llvm"), "onnx-program"),
     "open-sizes": (compiled(open_sizes_model, "llvm"), "shared-library"),
     "cuda-emulated": (compiled(float_model, "cuda -emulate"), "cuda"),
+    "opencl": (compiled(float_model, "opencl"), "opencl"),
     "loops": (native_loops, "shared-library"),
     "tensorrt": (engine, "tensorrt"),
     "arm_acl": (arm_library, "arm_acl"),

@@ -33,6 +33,13 @@ CONTEXTS: Mapping[str, str] = MappingProxyType({"llvm": "-mcpu=sapphirerapids"})
 """Options of a plugin beside which others take effect: of a processor with matrix registers."""
 
 
+def variables(plugin: str, folder: Path) -> dict[str, str]:
+    """What keeps drivers and their bindings from leaving caches of their own where users are."""
+    if plugin == "opencl":
+        return {"PYOPENCL_NO_CACHE": "1", "POCL_CACHE_DIR": str(folder / "pocl")}
+    return {}
+
+
 def exempt(plugin: str) -> dict[str, str]:
     """The checks that cannot apply to a plugin on this machine, each with its reason."""
     if plugin == "ethos-n" and not os.environ.get("ETHOSN_ROOT"):
@@ -121,9 +128,9 @@ def run_kit(plugin: str, folder: Path, with_: Means) -> dict[str, Any]:
     """Run the kit's sample in a process of its own; returns its result."""
     place = folder / "result.json"
     command = kit_command(sys.executable, plugin, folder, place, with_)
-    path = os.pathsep.join(filter(None, sys.path))
+    own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **variables(plugin, folder)}
     run = subprocess.run(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True,
+        command, cwd=folder, env={**os.environ, **own}, capture_output=True,
         text=True, check=False, timeout=60 * MINUTES,
     )  # fmt: skip
     assert place.exists(), (run.stdout + run.stderr)[-3000:]

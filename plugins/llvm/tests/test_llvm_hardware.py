@@ -14,7 +14,7 @@ import intarsia_llvm
 from intarsia.host.host import Host
 from intarsia.target.universal import Tag
 from intarsia_ir.hardware.tags import HardwareTable
-from intarsia_runtime.errors import TargetError
+from intarsia_runtime.errors import PluginError, TargetError
 
 FOLDER = Path(intarsia_llvm.__file__).parent / "hardware"
 
@@ -38,8 +38,8 @@ def own_targets(table: HardwareTable) -> list[str]:
 def test_parts_that_another_backend_drives_say_which(host, table):
     others = [tag.name for tag in table.tags if table.resolve(tag.name).target[:4] != "llvm"]
     assert "rockchip/rk3399:gpu" in others
-    for name in others:
-        with pytest.raises(TargetError, match=f"'{name}' is driven by the backend 'opencl', which"):
+    for name in others:  # the backend is not installed, or not named in INTARSIA_PLUGINS
+        with pytest.raises((TargetError, PluginError), match="'opencl'"):
             host.target(name)
 
 
