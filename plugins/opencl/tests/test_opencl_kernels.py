@@ -155,7 +155,7 @@ def test_every_machine_function_in_both_widths(device):
     for dtype in (DType.FLOAT32, DType.FLOAT64):
         x = Buffer("x", (8,), dtype)
         params.append(x)
-        for function in Intrinsic:
+        for function in [f for f in Intrinsic if not f.keeps_bits]:
             value = at(x, i) + 1.0 if function is Intrinsic.ACOSH else at(x, i)
             result = intrinsic(function, *([value] * function.operands))
             target = Buffer(f"{function.value}_{dtype.value}", (8,), dtype)

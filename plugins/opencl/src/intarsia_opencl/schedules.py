@@ -16,8 +16,14 @@ from typing import TypeAlias
 
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
-from intarsia_ir.tir.stmt import Stmt
-from intarsia_loops.gpu.gemm import BatchedGemm, GemmLoops, Tile, product_loops, register_tile
+from intarsia_loops.gpu.gemm import (
+    BatchedGemm,
+    GemmLoops,
+    ProductKernel,
+    Tile,
+    product_loops,
+    register_tile,
+)
 from intarsia_loops.gpu.products import GroupProduct, ProductTypes, conv_product, matmul_product
 from intarsia_loops.gpu.stages import device_loops
 from intarsia_loops.lower import lower
@@ -30,7 +36,8 @@ from .target import OpenclOptions
 
 Schedule: TypeAlias = Callable[[FusedGroup, LoopTarget[OpenclOptions]], PrimFunc | None]
 
-_SMALL = Tile(32, 32, 16, 64)
+_SMALL, _SHALLOW = Tile(32, 32, 16, 64), Tile(32, 32, 8, 64)
+"""For groups of few items, and for little local memory."""
 
 
 def matmul(group: FusedGroup, target: LoopTarget[OpenclOptions]) -> PrimFunc | None:
@@ -52,13 +59,13 @@ def _kernel(product: GroupProduct | None, options: OpenclOptions) -> PrimFunc | 
     return None if product is None else product.kernel(partial(_loops, options=options))
 
 
-def _loops(product: BatchedGemm, options: OpenclOptions) -> Stmt | None:
-    for tile in (register_tile(product, options.max_work_group_size), _SMALL):
+def _loops(product: BatchedGemm, options: OpenclOptions) -> ProductKernel | None:
+    for tile in (register_tile(product, options.max_work_group_size), _SMALL, _SHALLOW):
         if tile is None or tile.threads > options.max_work_group_size:
             continue
-        loops = GemmLoops(product, tile)
+        loops = GemmLoops(product, tile)  # its tiles in local memory
         if loops.a.bytes + loops.b.bytes <= options.local_memory:
-            return product_loops(product, tile)
+            return product_loops(product, tile, None, grid_traits(options))
     return None
 
 

@@ -62,15 +62,19 @@ HALVES: Mapping[str, str] = MappingProxyType(
         "ix_f16_to_f32": """\
 static float ix_f16_to_f32(uint16_t bits)
 {
-    return vload_half(0, (__private const half *)&bits);
+    /* Bytes: a compiler may take it that a half and an integer are never the same memory. */
+    uchar memory[2] __attribute__((aligned(2)));
+    memory[0] = (uchar)bits;
+    memory[1] = (uchar)(bits >> 8);
+    return vload_half(0, (__private const half *)memory);
 }
 """,
         "ix_f32_to_f16": """\
 static uint16_t ix_f32_to_f16(float value)
 {
-    uint16_t bits;
-    vstore_half_rte(value, 0, (__private half *)&bits);
-    return bits;
+    uchar memory[2] __attribute__((aligned(2)));
+    vstore_half_rte(value, 0, (__private half *)memory);
+    return (uint16_t)(memory[0] | memory[1] << 8);
 }
 """,
     }
