@@ -6,7 +6,7 @@ results are added (RepVGG, https://arxiv.org/abs/2101.03697; MobileOne; FastViT;
 authors' tools merge the branches before an export, which is easily forgotten. A convolution is
 linear in its weights: the smaller kernel is added to the taps of the larger one that read the same
 elements, and an input with a scale and shift per channel is a kernel of one tap. Weights are
-added in float64 and rounded once.
+added in float64, and each sum is rounded once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _ConvBranch(Struct, frozen=True):
 
     Attributes:
         data: What it reads.
-        weight: ``(O, C / groups, *K)`` in float64.
+        weight: ``(O, C / groups, *K)``; in float64 once it is a sum.
         bias: ``(O,)`` in float64; ``None`` without.
         attrs: Its attributes.
     """
@@ -128,12 +128,12 @@ def _kernel(expr: Expr, uses: Uses) -> _ConvBranch | None:
         return None
     match expr:
         case Call("nn.conv", (data, Constant() as weight), Conv.Attrs() as attrs):
-            return _ConvBranch(data, weight.data.astype(np.float64), None, attrs)
+            return _ConvBranch(data, weight.data, None, attrs)
         case Call(
             "nn.conv", (data, Constant() as weight, Constant() as bias), Conv.Attrs() as attrs
         ):
             wide = bias.data.astype(np.float64)
-            return _ConvBranch(data, weight.data.astype(np.float64), wide, attrs)
+            return _ConvBranch(data, weight.data, wide, attrs)
         case _:
             return None
 
@@ -148,7 +148,7 @@ def _added(
     taps = wide.taps_of(narrow.attrs, narrow.weight.shape[2:])
     if taps is None:
         return None
-    weight = wide.weight * by
+    weight = wide.weight.astype(np.float64) * by
     weight[:, :, *np.ix_(*taps)] += narrow.weight * by_narrow
     bias = _bias_sum(wide.bias, narrow.bias, by, by_narrow)
     return _ConvBranch(wide.data, weight, bias, wide.attrs)
@@ -164,7 +164,7 @@ def _with_input(kernel: _ConvBranch, other: Expr, by: float, by_other: float) ->
     if None in taps:
         return None
     scale, shift = affine
-    weight = kernel.weight * by
+    weight = kernel.weight.astype(np.float64) * by
     inner = weight.shape[1]
     outputs = range(weight.shape[0])  # as many as inputs: input and result have one type
     weight[[*outputs], [output % inner for output in outputs], *taps] += scale * by_other
