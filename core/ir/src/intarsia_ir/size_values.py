@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.graph.types import Dim, TensorType, variable
-from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.artifact.signature import ANY_SIZE, ModelSignature, SizeChoice, ValueSpec
 from intarsia_runtime.errors import UsageError
 
@@ -108,16 +107,19 @@ class ShapeChoices(Struct, frozen=True):
         }
 
     def opened(self) -> dict[str, tuple[int, ...]] | None:
-        """Return the shapes with a size variable for each choice, if each is any size from 1 on.
+        """Return the shapes with a size variable for each choice, if each is open from 1 on.
 
         A chunk that the user names is none: that asks for programs of such sizes.
         """
-        any_size = SizeValues.at_least(1)
+        every_size = SizeValues.at_least(1)
         found = [SizeValues(one.sizes, one.low, one.is_open) for one in self.choices]
-        if any(values != any_size for values in found):
+        if any(values != every_size for values in found):
             return None
         return {
-            name: extents(size if isinstance(size, int) else variable(size) for size in shape)
+            name: cast(
+                "tuple[int, ...]",
+                tuple(size if isinstance(size, int) else variable(size) for size in shape),
+            )
             for name, shape in self.shapes.items()
         }
 
