@@ -210,6 +210,8 @@ class OpenclDevice:
             self._queue = opencl.CommandQueue(self._context, device)
             self._program = self._built(device, source)
         self.alignment = int(device.mem_base_addr_align) // 8
+        # NVIDIA's driver (580) ends the process where parts of a buffer are given back.
+        self.keeps_parts = device.platform.name.startswith("NVIDIA")
 
     def _built(self, device: cl.Device, source: str) -> Any:
         opencl = self._opencl

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import weakref
+import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,6 @@ class OpenclModel:
         self._arena = device.reserve(plan.workspace_bytes)
         self._parts: dict[tuple[int, int], cl.Buffer] = {}
         self._buffers: dict[tuple[ArgumentSource, int], cl.Buffer] = {}
-        self._close = weakref.finalize(self, _give_back, self._parts, self._arena, self._buffers)
         self._inputs = [device.reserve(spec.bytes) for spec in plan.inputs]
         self._outputs = [device.reserve(spec.bytes) for spec in plan.outputs]
         sides = ((ArgumentSource.INPUT, self._inputs), (ArgumentSource.OUTPUT, self._outputs))
@@ -113,7 +112,9 @@ class OpenclModel:
             return self._buffers[argument.place, argument.index]
         key = (argument.index, argument.bytes)
         if key not in self._parts:
-            self._parts[key] = self._device.part(self._arena, *key)
+            part = self._parts[key] = self._device.part(self._arena, *key)
+            if self._device.keeps_parts:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))  # it is never given back
         return self._parts[key]
 
     def run(self, *arrays: np.ndarray) -> None:
@@ -178,19 +179,6 @@ class _RegionCall:
             raise PluginError(f"a region failed: {reason}")
         for array, buffer in zip(self._arrays, self._buffers, strict=True):
             device.write(buffer, array)
-
-
-def _give_back(
-    parts: dict[tuple[int, int], cl.Buffer],
-    arena: cl.Buffer,
-    buffers: dict[tuple[ArgumentSource, int], cl.Buffer],
-) -> None:
-    """Give memory of the device back: parts of a buffer before the buffer.
-
-    A collector of garbage keeps no order, and NVIDIA's driver (580) then crashes.
-    """
-    for buffer in (*parts.values(), arena, *buffers.values()):
-        buffer.release()
 
 
 def _constants_used(plan: CallPlan) -> set[int]:
