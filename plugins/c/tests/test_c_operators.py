@@ -7,10 +7,7 @@ what they are asked. All kernels go into a few libraries.
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -21,64 +18,13 @@ from intarsia_ir.graph.expr import Function, Var, call, get_item, make_tuple
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.ops import OPERATORS
 from intarsia_runtime.dtype import DType
+from intarsia_testkit.recorded_cases import recorded
 
 from .calling import walk
 
 CORE_TESTS = Path(__file__).resolve().parents[3] / "tests" / "unit" / "ops"
 FILES = ("test_ops_elementwise", "test_ops_nn", "test_ops_shape")
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 4e-5, "float64": 1e-10}
-
-
-def load_file(name):
-    spec = importlib.util.spec_from_file_location(f"c_cases_{name}", CORE_TESTS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def arguments(function):
-    """Every combination of a test's parameters, as keywords."""
-    rows = [{}]
-    for mark in getattr(function, "pytestmark", ()):
-        if mark.name != "parametrize":
-            continue
-        names = mark.args[0]
-        names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
-        values = [v if len(names) > 1 else (v,) for v in mark.args[1]]
-        rows = [row | dict(zip(names, v, strict=True)) for row, v in product(rows, values)]
-    return rows
-
-
-def recorded(file):
-    """The cases of a file: name of the operator, inputs, attributes; each kind of case once."""
-    cases = {}
-
-    def run_operator(name, *inputs, **attrs):
-        types = tuple((x.shape, x.dtype.name) for x in inputs)
-        cases.setdefault((name, types, repr(attrs)), (name, inputs, attrs))
-        found = OPERATORS[name].reference(OPERATORS[name].Attrs(**attrs), *inputs)
-        return list(found) if isinstance(found, tuple) else [found]
-
-    def check_operator(_wanted, name, *inputs, **attrs):
-        run_operator(name, *inputs, **attrs)
-
-    def onnx_node(_op_type, *inputs, **_options):
-        return np.zeros(inputs[0].shape if inputs else ())  # nobody looks at what is wanted
-
-    fixtures = {
-        "run_operator": run_operator,
-        "check_operator": check_operator,
-        "onnx_node": onnx_node,
-    }
-    for name, function in vars(load_file(file)).items():
-        if not name.startswith("test_") or not callable(function):
-            continue
-        wanted = inspect.signature(function).parameters
-        if not {"run_operator", "check_operator"} & set(wanted):
-            continue
-        for row in arguments(function):
-            function(**row, **{k: f for k, f in fixtures.items() if k in wanted})
-    return list(cases.values())
 
 
 def lowered(case, target):
@@ -93,7 +39,7 @@ def lowered(case, target):
 
 @pytest.mark.parametrize("file", FILES)
 def test_operators(load_module, make_target, file):
-    cases = recorded(file)
+    cases = recorded(CORE_TESTS / f"{file}.py")
     assert len(cases) > 100
     target = make_target()
     modules = [lowered(case, target) for case in cases]

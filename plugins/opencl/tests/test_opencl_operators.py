@@ -3,34 +3,26 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+from intarsia_testkit.recorded_cases import recorded
+
 from .running import Module, assert_close, lowered, reference
 
-RECORDED = Path(__file__).resolve().parents[3] / "tests" / "unit" / "ops" / "recorded_cases.py"
+CORE_TESTS = Path(__file__).resolve().parents[3] / "tests" / "unit" / "ops"
+FILES = ("test_ops_elementwise", "test_ops_nn", "test_ops_shape", "test_ops_qnn")
 PARTS = 3
 """Sources of a file of cases, so that two processes share them."""
 
 
-def recorded_cases():
-    spec = importlib.util.spec_from_file_location("opencl_recorded_cases", RECORDED)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-CASES = recorded_cases()
-
-
 @pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("file", CASES.FILES)
+@pytest.mark.parametrize("file", FILES)
 def test_operators(make_target, device, monkeypatch, file, part):
     # 1900 kernels take pocl twice as long with its optimizer.
     monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-cl-opt-disable")
-    cases = CASES.recorded(file)[part::PARTS]
+    cases = recorded(CORE_TESTS / f"{file}.py")[part::PARTS]
     assert len(cases) > 60
     # A product and a sum in one instruction rounds once: quantized ties then fall otherwise.
     target = make_target(fmad=False)

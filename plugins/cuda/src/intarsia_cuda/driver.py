@@ -45,9 +45,7 @@ def device_name(driver: Any = None) -> str:
         ToolchainError: The binding is not installed.
         WorkerLost: There is no driver or no GPU.
     """
-    cuda = require_driver() if driver is None else driver
-    _checked(cuda.cuInit, 0)
-    number = _checked(cuda.cuDeviceGet, 0)
+    cuda, number = _first_gpu(driver)
     name = _checked(cuda.cuDeviceGetName, 128, number)
     return name.partition(b"\0")[0].decode(errors="replace")
 
@@ -59,14 +57,19 @@ def device_capability(driver: Any = None) -> int:
         ToolchainError: The binding is not installed.
         WorkerLost: There is no driver or no GPU.
     """
-    cuda = require_driver() if driver is None else driver
-    _checked(cuda.cuInit, 0)
-    number = _checked(cuda.cuDeviceGet, 0)
+    cuda, number = _first_gpu(driver)
     major, minor = (
         int(_checked(cuda.cuDeviceGetAttribute, cuda.CUdevice_attribute(key), number))
         for key in (_MAJOR, _MINOR)
     )
     return major * 10 + minor
+
+
+def _first_gpu(driver: Any) -> tuple[Any, Any]:
+    """Return the binding, the installed one if ``driver`` is ``None``, and the GPU's handle."""
+    cuda = require_driver() if driver is None else driver
+    _checked(cuda.cuInit, 0)
+    return cuda, _checked(cuda.cuDeviceGet, 0)
 
 
 class CudaDevice:
@@ -84,9 +87,8 @@ class CudaDevice:
     """
 
     def __init__(self, images: Sequence[bytes], driver: Any = None) -> None:
-        self._cuda = cuda = require_driver() if driver is None else driver
-        _checked(cuda.cuInit, 0)
-        self._number = _checked(cuda.cuDeviceGet, 0)
+        cuda, self._number = _first_gpu(driver)
+        self._cuda = cuda
         self._context = _checked(cuda.cuDevicePrimaryCtxRetain, self._number)
         _checked(cuda.cuCtxSetCurrent, self._context)
         self._module = self._load(images)
