@@ -22,7 +22,7 @@ from intarsia_runtime.errors import ArtifactError, ModelError, UnsupportedError
 from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.executors.vm import VmExecutor
 
-from .test_open_plan import CASES, body, drawn, hosted, looped, op
+from .test_open_plan import CASES, ML, body, drawn, hosted, looped, op
 
 pytest.importorskip("intarsia_llvm", reason="needs a backend whose kernels take sizes")
 
@@ -83,9 +83,10 @@ def test_a_failure_that_names_no_node_is_the_users(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_piece_inside_a_loop_must_be_there() -> None:
-    noise = [op("RandomNormalLike", "s", "d"), op("MatMul", "s w", "m"), op("Tanh", "m", "p")]
-    drawing = looped(body(*noise, op("Add", "p d", "t"), op("ReduceMax", "t", "r"), t=1, r=1))
-    made = intarsia.build(drawing.SerializeToString(), "llvm")
+    labels = {"domain": ML, "keys_floats": [0.0], "values_floats": [0.5]}
+    nodes = [op("LabelEncoder", "s", "d", **labels), op("MatMul", "s w", "m"), op("Tanh", "m", "p")]
+    partly = looped(body(*nodes, op("Add", "p m", "t"), op("ReduceMax", "d", "r"), t=1, r=1))
+    made = intarsia.build(partly.SerializeToString(), "llvm")
     unit = made.units[0]
     program = json.loads(unit.files[PROGRAM_FILE])
     (loop,) = [step for step in program["steps"] if step.get("op") == "Loop"]
