@@ -358,9 +358,10 @@ def test_clusters_that_are_left_alone():
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_random_chains_stay_within_a_quantum(data):
-    """Each step requantizes, so differences of one quantum may add up along the chain."""
+    """Each step requantizes: a difference grows by a quantum, and a sum of two has that of both."""
     x = given_bytes(1, 4, 4, 4)
     value: Expr = x
+    apart = 0.0
     scale, zero, steps = 0.02, 120, data.draw(st.integers(1, 4))
     for _ in range(steps):
         number_ = real(value, scale, zero)
@@ -375,13 +376,15 @@ def test_random_chains_stay_within_a_quantum(data):
                 made = node("flip", number_, axes=(3,))
             case name:
                 made = node(name, number_)
+        before = scale
         scale, zero = data.draw(st.sampled_from([(0.02, 120), (0.03, 100), (0.025, 60)]))
         value = stored(made, scale, zero)
-    names = prepared_or_constant(value, x, apart=2 * steps)
+        apart = (2 * apart + 1 if choice in ("add", "mean") else apart) * before / scale + 1
+    names = prepared_or_constant(value, x, apart)
     assert "qnn.dequantize" not in names
 
 
-def prepared_or_constant(value: Expr, x: Var, apart: int) -> list[str]:
+def prepared_or_constant(value: Expr, x: Var, apart: float) -> list[str]:
     """As ``prepared``, for chains that may have few different results."""
     before = IRModule.from_function(Function((x,), value))
     after = PREPARE.run(before, check=True)
