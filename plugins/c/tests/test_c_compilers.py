@@ -22,10 +22,11 @@ from intarsia_c.plugin import register_target_kind
 from intarsia_c.target import COptions
 from intarsia_ir.tir.module import TensorModule
 from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_testkit.recorded_cases import recorded
 
 from .calling import STRICT
 from .mcu.tiny_nets import NETS, save_net
-from .test_c_operators import FILES, lowered, recorded
+from .test_c_operators import CORE_TESTS, FILES, lowered
 
 COMPILERS = {
     "gcc": ("gcc",),
@@ -88,7 +89,9 @@ def operators(tmp_path_factory):
     target = Target(register_target_kind()[0], COptions())
     functions = [
         replace(function, name=f"c{n}_{function.name}")
-        for n, case in enumerate(case for file in FILES for case in recorded(file))
+        for n, case in enumerate(
+            case for file in FILES for case in recorded(CORE_TESTS / f"{file}.py")
+        )
         for function in lowered(case, target).module.functions
     ]
     module = TensorModule(tuple(functions), CallPlan((), (), (), (), 0, ()))
