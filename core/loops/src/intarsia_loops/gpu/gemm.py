@@ -48,6 +48,7 @@ from intarsia_runtime.dtype import DType
 
 from .grid import bound, chunks
 from .traits import GridTraits
+from .vectors import VECTOR
 
 _Item: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr, int], Stmt]"
 """``item(n, i, j, lanes)``: what a thread does with some of its elements of a tile, from its
@@ -350,7 +351,7 @@ class GemmLoops:
 
     def _lanes(self, run: int, size: int, element: Element) -> int:
         """Return how many elements of a tile a thread loads at once: 16 bytes of them, or one."""
-        value, lanes = element(index(0), index(0), index(0)), 16 // self.p.dtype.bytes
+        value, lanes = element(index(0), index(0), index(0)), VECTOR // self.p.dtype.bytes
         whole = isinstance(value, Load) and value.dtype is self.p.dtype and run % lanes == 0
         return lanes if whole and self.traits and size // self.t.threads % lanes == 0 else 1
 
@@ -384,6 +385,15 @@ def _inside(*parts: tuple[PrimExpr, int, int]) -> PrimExpr | None:
     return all_of(conditions) if conditions else None
 
 
+def unrolled_pairs(rows: int, columns: int, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+    """Write out ``body(i, j)`` for all rows and columns of a thread's sums."""
+
+    def row(i: PrimExpr) -> Stmt:
+        return unrolled(columns, lambda j: body(i, j), "v")
+
+    return unrolled(rows, row, "u")
+
+
 class InRegisters:
     """Every thread multiplies a small tile of its own.
 
@@ -405,10 +415,7 @@ class InRegisters:
         return [self.sums, self.left, self.right]
 
     def _each(self, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
-        def row(i: PrimExpr) -> Stmt:
-            return unrolled(self.n, lambda j: body(i, j), "v")
-
-        return unrolled(self.m, row, "u")
+        return unrolled_pairs(self.m, self.n, body)
 
     def clear(self) -> Stmt:
         """Start from 0."""

@@ -18,7 +18,7 @@ from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.build import load, seq, store, unrolled
 from intarsia_ir.tir.expr import PrimExpr, const, index
 from intarsia_ir.tir.stmt import Invoke, Stmt
-from intarsia_loops.gpu.gemm import BatchedGemm, GemmLoops, Tile
+from intarsia_loops.gpu.gemm import BatchedGemm, GemmLoops, Tile, unrolled_pairs
 from intarsia_runtime.dtype import DType
 
 from ..spelling import KIND, MMA
@@ -67,10 +67,7 @@ class OnTensorCores:
         return [self.sums, self.left, self.right]
 
     def _each(self, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
-        def row(i: PrimExpr) -> Stmt:
-            return unrolled(self.n, lambda j: body(i, j), "v")
-
-        return unrolled(self.m, row, "u")
+        return unrolled_pairs(self.m, self.n, body)
 
     def clear(self) -> Stmt:
         """Start from 0."""
