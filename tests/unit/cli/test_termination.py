@@ -225,9 +225,10 @@ def termination() -> Iterator[Termination]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in numbers[1:]:
         signal.signal(number, signal.SIG_DFL)
-    made = Termination()
+    made, hook = Termination(), sys.unraisablehook
     made.heed()
     yield made
+    sys.unraisablehook = hook
     for number, handler in before.items():
         signal.signal(number, handler)
 
@@ -253,6 +254,41 @@ def test_in_a_callback_of_importing_it_comes_later(number: int) -> None:
     callback(number)()  # goes on to its end
     with pytest.raises(KeyboardInterrupt):
         time.sleep(10)
+
+
+class Destroyed:
+    """An object whose destructor fails with an exception, or by a signal."""
+
+    def __init__(self, fails: Callable[[], object]) -> None:
+        self._fails = fails
+
+    def __del__(self) -> None:
+        self._fails()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("termination")
+def test_in_a_destructor_it_comes_once_more(
+    number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Destroyed(lambda: signal.raise_signal(number))
+    with pytest.raises(KeyboardInterrupt):
+        time.sleep(10)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_other_exceptions_that_are_dropped_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.unraisablehook, signal.getsignal(signal.SIGINT)
+    sys.unraisablehook = sys.__unraisablehook__
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        Termination().heed()
+        Destroyed(lambda: int("x"))
+    finally:
+        sys.unraisablehook = before[0]
+        signal.signal(signal.SIGINT, before[1])
+    assert "invalid literal for int()" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("termination")

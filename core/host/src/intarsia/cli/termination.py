@@ -6,17 +6,24 @@ do halves of files beside those that they were to become.
 
 An interrupt, and so a termination, is an exception wherever the main thread is. In a callback of
 Python's importing, which holds the lock of all imports, it would only be printed, and threads that
-import would wait for that lock for ever; so there it comes once more a little later.
+import would wait for that lock for ever; so there it comes once more a little later. Where Python
+drops an exception otherwise, as in a destructor, an interrupt comes once more after it was dropped.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+from functools import partial
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from intarsia_runtime.guarded import UserInterrupt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _IMPORTING = "<frozen importlib._bootstrap>"
 _LATER = 0.01  # seconds
@@ -43,6 +50,7 @@ class Termination:
                 signal.signal(number, self._end)
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._interrupt)
+            sys.unraisablehook = partial(_repeat_interrupt, sys.unraisablehook)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if _drops_exceptions(frame):
@@ -70,6 +78,16 @@ def _drops_exceptions(frame: FrameType | None) -> bool:
     """Whether code is the callback of a lock that importing a module no longer needs."""
     code = None if frame is None else frame.f_code
     return code is not None and (code.co_name, code.co_filename) == ("cb", _IMPORTING)
+
+
+def _repeat_interrupt(
+    otherwise: Callable[[sys.UnraisableHookArgs], Any], dropped: sys.UnraisableHookArgs
+) -> None:
+    """Interrupt the main thread a little later if Python dropped that exception."""
+    if isinstance(dropped.exc_value, UserInterrupt):
+        _send_later(signal.SIGINT)
+    else:
+        otherwise(dropped)
 
 
 def _send_later(number: int) -> None:
