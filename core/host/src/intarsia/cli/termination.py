@@ -18,7 +18,7 @@ import sys
 import threading
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from intarsia_runtime.guarded import UserInterrupt
 
@@ -47,24 +47,19 @@ class Termination:
         """
         for number in _HEEDED:
             if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, self._end)
+                signal.signal(number, self._interrupt)
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._interrupt)
-            sys.unraisablehook = partial(_repeat_interrupt, sys.unraisablehook)
+            sys.unraisablehook = partial(_repeat, sys.unraisablehook)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if _drops_exceptions(frame):
             _send_later(number)
-        else:
-            raise UserInterrupt
-
-    def _end(self, number: int, frame: FrameType | None) -> None:
-        if _drops_exceptions(frame):
-            _send_later(number)
             return
-        self.number = number
-        for each in _HEEDED:  # one more would stop the putting away
-            signal.signal(each, signal.SIG_IGN)
+        if number != signal.SIGINT:
+            self.number = number
+            for each in _HEEDED:  # one more would stop the putting away
+                signal.signal(each, signal.SIG_IGN)
         raise UserInterrupt
 
     def pass_on(self) -> None:
@@ -80,10 +75,9 @@ def _drops_exceptions(frame: FrameType | None) -> bool:
     return code is not None and (code.co_name, code.co_filename) == ("cb", _IMPORTING)
 
 
-def _repeat_interrupt(
-    otherwise: Callable[[sys.UnraisableHookArgs], Any], dropped: sys.UnraisableHookArgs
+def _repeat(
+    otherwise: Callable[[sys.UnraisableHookArgs], object], dropped: sys.UnraisableHookArgs
 ) -> None:
-    """Interrupt the main thread a little later if Python dropped that exception."""
     if isinstance(dropped.exc_value, UserInterrupt):
         _send_later(signal.SIGINT)
     else:
