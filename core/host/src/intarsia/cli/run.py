@@ -14,6 +14,7 @@ import numpy as np
 
 from intarsia_ir.size_values import largest
 from intarsia_runtime.artifact.archive import is_artifact
+from intarsia_runtime.artifact.size_bounds import example_sizes
 from intarsia_runtime.errors import UsageError
 from intarsia_runtime.executors.graph import GraphExecutor, ProfileRow
 from intarsia_runtime.executors.open import OpenExecutor
@@ -97,10 +98,11 @@ def command(
     with begin("graph" if profile else None) as executable:
         say_simulated(passport := executable.passport)
         say_idle(passport)
-        arrays = dict(read_inputs(given, executable.inputs, seed, passport.sizes))
+        sizes = {**made_up_sizes(executable.inputs), **example_sizes(passport)}
+        arrays = dict(read_inputs(given, executable.inputs, seed, sizes))
         arrays |= seeded_state(passport.plan, seed)
         if given == RANDOM and not passport.sizes:
-            _say_sizes(made_up_sizes(executable.inputs))
+            _say_sizes(sizes)
         results, times = _timed(executable, arrays, repeat, warmup)
         rows = _profile(executable, arrays, repeat) if profile else ()
     arguments = {"inputs": arrays, "results": results}

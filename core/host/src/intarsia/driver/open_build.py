@@ -12,7 +12,7 @@ from .artifact import Artifact
 from .config import Executor
 from .dynamic import VM, is_open
 from .request import BuildRequest
-from .shapes import find_choices, static_shapes
+from .shapes import static_shapes
 from .story import compile_model
 
 
@@ -29,12 +29,6 @@ def open_request(request: BuildRequest, *, computed: bool = False) -> BuildReque
         return None
     if request.executor.kind not in ("aot", VM):
         return None
-    choices = find_choices(request.source, request.shapes)
-    if choices is not None:
-        shapes = choices.opened()
-        if shapes is None:
-            return None
-        request = replace(request, shapes=shapes)
     model = request.source.model
     if computed:
         opened = request.source.is_onnx
@@ -67,5 +61,5 @@ def compile_open(request: BuildRequest, *, computed: bool = False) -> Artifact |
     opened = open_request(request, computed=computed)
     if opened is None:
         return None
-    with collecting_guards():
+    with collecting_guards(request.range_guards):
         return compile_model(opened)

@@ -8,6 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from intarsia_ir.graph.guards import Guard
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.partition.cost import Plan
 from intarsia_ir.size_values import Size
@@ -45,9 +46,9 @@ class BuildRequest:
     """A model, a target, and how one is compiled for the other; checked when it is made.
 
     :func:`intarsia.build` makes it from its arguments. The fields that have a default are its
-    options, except for ``given_executor``, ``is_open``, ``name`` and ``dump``; ``place``,
-    ``values`` and ``dump_ir`` are more options, which become ``rules``, a part of ``source``, and
-    ``dump``.
+    options, except for ``given_executor``, ``is_open``, ``range_guards``, ``name`` and ``dump``;
+    ``place``, ``values`` and ``dump_ir`` are more options, which become ``rules``, a part of
+    ``source``, and ``dump``.
 
     Attributes:
         source: Where the model comes from; it is read once.
@@ -58,11 +59,12 @@ class BuildRequest:
         given_executor: The executor that the user chose; ``None`` if the model may choose ``vm``
             because a part of it is known at run time only.
         is_open: Whether sizes that nobody gives stay open in the program.
+        range_guards: What keeps open sizes in the ranges that the user gives.
         name: Name of the model.
         dump: Where each stage writes its result as text.
-        shapes: Shapes of inputs, for a model that is imported; with a size of several values
-            (:class:`~intarsia_ir.size_values.SizeValues`), a program is made for each. Sizes that
-            neither this nor the model says may be any, if that can be proved to be right.
+        shapes: Shapes of inputs, for a model that is imported. A size may be a list, of which a
+            program is made for each, or a range (:class:`~intarsia_ir.size_values.SizeValues`).
+            Ranges, and sizes that neither this nor the model says, stay open.
         plan: How regions are chosen; the cost model if ``None``.
         rules: What the user says of single nodes.
         require_offload: At least this many percent of the nodes must be offloaded.
@@ -91,6 +93,7 @@ class BuildRequest:
     host: Host
     given_executor: Executor | None = None
     is_open: bool = False
+    range_guards: tuple[Guard, ...] = ()
     name: str = "default"
     dump: Dump = field(default_factory=Dump)
     shapes: Mapping[str, Sequence[Size]] | None = None
@@ -155,7 +158,7 @@ class BuildRequest:
         return module.with_attr(CompositeTarget, self.target)
 
 
-_MADE = ("given_executor", "is_open", "name", "dump")
+_MADE = ("given_executor", "is_open", "range_guards", "name", "dump")
 BUILD_OPTIONS = (
     *(
         field.name
