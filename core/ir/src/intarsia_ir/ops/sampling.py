@@ -21,7 +21,6 @@ from ..tir.expr import INDEX, PrimExpr, cast
 from ..tir.intrinsic import Intrinsic
 from ..tir.tensor import Tensor, compute
 from .arrays import Array, widen
-from .batch_axis import first_axis_of_all, give_batch_axis
 from .derivative import DERIVATIVES
 from .elements import wide
 from .integer_forms import INTEGER_FORMS
@@ -262,6 +261,5 @@ _ELEMENTS: _Arithmetic[PrimExpr] = _Arithmetic(
 )
 
 
-give_batch_axis(first_axis_of_all, GridSample)
 DERIVATIVES.refuse("no operator adds pixels up at the places they were taken from", GridSample)
 INTEGER_FORMS.refuse("it weighs pixels with real numbers", GridSample)
