@@ -14,7 +14,7 @@ from intarsia_runtime.artifact.plan import SizeGuard
 from intarsia_runtime.artifact.size_bounds import SizeBounds, size_bounds
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UsageError
-from intarsia_runtime.size import minimum, value_of
+from intarsia_runtime.size import value_of
 
 X = TensorType((variable("N"), 3, variable("H")), DType.FLOAT32)
 Y = TensorType((variable("N"), 8), DType.FLOAT32)
@@ -72,16 +72,6 @@ def test_guards_keep_a_size_in_its_range(low: int, more: int | None, size: int) 
     if guards:
         assert bounds == {"N": SizeBounds(low, high)}
         assert str(bounds["N"]) == str(sizes)
-
-
-def test_guards_of_models_are_bounds_too() -> None:
-    guards = [
-        SizeGuard(minimum(512, variable("S")), variable("S"), "positions"),
-        SizeGuard(variable("S"), minimum(variable("S"), 300), "positions"),
-        SizeGuard(variable("T") + 1, 5, "no bound of T alone"),
-    ]
-    assert size_bounds(guards) == {"S": SizeBounds(0, 300)}
-    assert str(SizeBounds(0, 300)) == "up to 300"
 
 
 def test_names_of_the_model_are_kept() -> None:

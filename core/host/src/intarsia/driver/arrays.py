@@ -101,16 +101,15 @@ def random_inputs(
         UsageError: The size of an input is not known, or it is no tensor.
     """
     generator = np.random.default_rng(seed)
-    known = {**made_up_sizes(specs), **sizes}
+    known = made_up_sizes(specs, sizes)
     return {spec.name: _random(generator, _known(spec, known)) for spec in specs}
 
 
-def made_up_sizes(specs: Sequence[Spec]) -> dict[str, int]:
-    """Return what sizes that have names are taken for where nobody gives them: 1."""
+def made_up_sizes(specs: Sequence[Spec], given: Mapping[str, int]) -> dict[str, int]:
+    """Return ``given``, and 1 for all other sizes that have names."""
     shapes = [spec.shape or () for spec in specs if isinstance(spec, ValueSpec)]
-    return {
-        size: 1 for shape in shapes for size in shape if isinstance(size, str) and size != ANY_SIZE
-    }
+    names = {size for shape in shapes for size in shape if isinstance(size, str)} - {ANY_SIZE}
+    return {**dict.fromkeys(sorted(names), 1), **given}
 
 
 def _known(spec: Spec, named: Mapping[str, int]) -> TensorSpec:

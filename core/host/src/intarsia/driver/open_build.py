@@ -19,7 +19,7 @@ from .story import compile_model
 def open_request(request: BuildRequest, *, computed: bool = False) -> BuildRequest | None:
     """Return the request to compile a model with open sizes; ``None`` if it has none, or may not.
 
-    It may where the fallback's kernels take sizes and a process runs the program.
+    It may where the fallback's kernels take sizes.
 
     Args:
         request: The model, and what it is compiled for.
@@ -43,8 +43,12 @@ def open_request(request: BuildRequest, *, computed: bool = False) -> BuildReque
 
 
 def takes_open_sizes(request: BuildRequest) -> bool:
-    """Whether the fallback's kernels take sizes, and a process runs the program."""
-    return request.target.fallback.kind.open_sizes and not request.runtime.is_freestanding
+    """Whether the fallback's kernels take sizes, and somebody lays memory out for them.
+
+    Runtimes without a heap need a largest value of each size, and so the user's ranges.
+    """
+    is_laid_out = not request.runtime.is_freestanding or bool(request.range_guards)
+    return request.target.fallback.kind.open_sizes and is_laid_out
 
 
 def compile_open(request: BuildRequest, *, computed: bool = False) -> Artifact | None:

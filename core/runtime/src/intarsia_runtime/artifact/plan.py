@@ -315,7 +315,7 @@ class CallPlan(Struct, frozen=True):
         outputs: The model's outputs, in its order.
         constants: Names in ``params.safetensors`` of the constants that steps read.
         regions: Names of the external units, in the order of ``RegionStep.region``.
-        workspace_bytes: Size of the workspace.
+        workspace_bytes: Size of the workspace; of open sizes the most it may have, 0 if not known.
         steps: In the order they run.
         open: The sizes that only the run knows; ``None`` if all are numbers.
     """
