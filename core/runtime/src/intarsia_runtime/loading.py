@@ -283,12 +283,12 @@ class DeviceModel:
 
     Attributes:
         run: Carries out the plan: inputs, then outputs to fill.
-        kernel: Returns one kernel of the plan alone, for the executor that walks the plan: called
-            with all buffers of the kernel, it fills those that the kernel writes.
+        kernel: ``kernel(name, *sizes)`` returns one kernel of the plan alone, for the executor that
+            walks the plan: called with all buffers of the kernel, it fills those that it writes.
     """
 
     run: HostedCall
-    kernel: Callable[[str], HostedCall]
+    kernel: Callable[..., HostedCall]
 
 
 class NativeCode(ABC):
