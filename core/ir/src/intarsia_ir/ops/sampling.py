@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import typing
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -48,8 +49,8 @@ class _Arithmetic(Struct, Generic[P], frozen=True):
 
     floor: Callable[[P], P]
     round: Callable[[P], P]
-    clip: Callable[[P, P | float], P]
-    largest: Callable[[P, float], P]
+    clip: Callable[[P, float], P]
+    largest: Callable[[float, float], float]
     absolute: Callable[[P], P]
     choose: Callable[[P, P, P], P]
 
@@ -172,13 +173,18 @@ def _read(x: Tensor, before: tuple[PrimExpr, PrimExpr], places: Sequence[PrimExp
     return tir.select(tir.all_of(inside), value, 0.0)
 
 
-def _number(size: Size, place: PrimExpr) -> PrimExpr | float:
-    """Return a size as a number of the type of a place: a constant, or an expression."""
-    return float(size) if isinstance(size, int) else cast(tir.index(size), place.dtype)
+def _number(size: Size, place: PrimExpr) -> float:
+    """Return a size as a number of the type of a place.
+
+    An expression over size variables stands for a number, as in shapes.
+    """
+    if isinstance(size, int):
+        return float(size)
+    return typing.cast("float", cast(tir.index(size), place.dtype))
 
 
 def _neighbours(
-    math: _Arithmetic[P], attrs: GridSample.Attrs, place: P, size: P | float
+    math: _Arithmetic[P], attrs: GridSample.Attrs, place: P, size: float
 ) -> list[tuple[P, P | None]]:
     """Return the positions along one size that a place of the grid reads, each with its weight.
 
@@ -201,7 +207,7 @@ def _neighbours(
     ]
 
 
-def _between(place: P, size: P | float) -> P:
+def _between(place: P, size: float) -> P:
     """The spot of a place if -1 and 1 are the outer edges of the outermost elements."""
     return ((place + 1.0) * size - 1.0) * 0.5
 
@@ -216,28 +222,24 @@ def _far(distance: P) -> P:
     return ((distance * KEYS - 5.0 * KEYS) * distance + 8.0 * KEYS) * distance - 4.0 * KEYS
 
 
-def _inside(math: _Arithmetic[P], attrs: GridSample.Attrs, spot: P, size: P | float) -> P:
+def _inside(math: _Arithmetic[P], attrs: GridSample.Attrs, spot: P, size: float) -> P:
     """Move a spot that is outside into its size, as the padding says."""
     last = size - 1.0
     if attrs.padding == "border":
         return math.clip(spot, last)
     if attrs.padding == "zeros":
         return spot
-    low, high = (0.0, last) if attrs.align_corners else (-0.5, size - 0.5)
-    span = high - low
-    if isinstance(span, float) and span <= 0:
-        return spot * 0.0
-    if not isinstance(span, float):  # of one element; the rest is clipped to it
-        span = math.largest(span, 1.0)
+    low, span = (0.0, last) if attrs.align_corners else (-0.5, size)
+    span = math.largest(span, 1.0)  # 0 for one element: the place is clipped to it
     away = math.absolute(spot - low)
     turns = math.floor(away / span)
     rest = away - turns * span
     odd = turns - math.floor(turns * 0.5) * 2.0
-    return math.clip(math.choose(odd, high - rest, rest + low), last)
+    return math.clip(math.choose(odd, (span + low) - rest, rest + low), last)
 
 
-def _clip_array(value: Array, last: Array | float) -> Array:
-    return np.clip(value, 0, np.asarray(last).astype(value.dtype))
+def _clip_array(value: Array, last: float) -> Array:
+    return np.clip(value, 0, value.dtype.type(last))
 
 
 def _choose_array(odd: Array, one: Array, other: Array) -> Array:
@@ -252,8 +254,12 @@ def _round_element(value: PrimExpr) -> PrimExpr:
     return tir.intrinsic(Intrinsic.ROUND, value)
 
 
-def _clip_element(value: PrimExpr, last: PrimExpr | float) -> PrimExpr:
+def _clip_element(value: PrimExpr, last: float) -> PrimExpr:
     return tir.minimum(tir.maximum(value, 0.0), last)
+
+
+def _largest_number(a: float, b: float) -> float:
+    return typing.cast("float", tir.maximum(a, b)) if isinstance(a, PrimExpr) else max(a, b)
 
 
 def _absolute_element(value: PrimExpr) -> PrimExpr:
@@ -265,13 +271,13 @@ def _choose_element(odd: PrimExpr, one: PrimExpr, other: PrimExpr) -> PrimExpr:
 
 
 _ARRAYS: _Arithmetic[Array] = _Arithmetic(
-    np.floor, np.rint, _clip_array, np.maximum, np.abs, _choose_array
+    np.floor, np.rint, _clip_array, max, np.abs, _choose_array
 )
 _ELEMENTS: _Arithmetic[PrimExpr] = _Arithmetic(
     _floor_element,
     _round_element,
     _clip_element,
-    tir.maximum,
+    _largest_number,
     _absolute_element,
     _choose_element,
 )
