@@ -156,31 +156,31 @@ def _build_options() -> list[Decorator]:
     model, driver, cut = "Model", "Executor and runtime", "Placement"
     rows: list[OptionRow] = [
         (driver, "--executor", {"metavar": "EXECUTOR", "type": NameType("executor")},
-         "What drives the model, e.g. aot.  [env: INTARSIA_EXECUTOR]"),
+         "How the model is executed, e.g. aot.  [env: INTARSIA_EXECUTOR]"),
         (driver, "--runtime", {"metavar": "RUNTIME", "type": NameType("runtime")},
          "Where the model runs, e.g. cpp.  [env: INTARSIA_RUNTIME]"),
         (model, "--shape", {"multiple": True, "metavar": "NAME:N,N,..."},
-         "Shape of an input; once for each. N may be 1.. (any), 1..32 or 1|4|16."),
+         "Shape of an input; repeat it for each. N may be 1.. (open), 1..32 or 1|4|16."),
         (model, "--value", {"multiple": True, "metavar": "NAME=VALUE"},
-         "Value of an input, which is a constant then, e.g. sr=16000; once for each."),
+         "Make an input a constant, e.g. sr=16000; repeat it for each."),
         (cut, "--plan", {"type": plans, "default": Plan.COST.value, "show_default": True},
-         "How regions are chosen."),
+         "How to choose regions: first accelerator that takes a node, or lowest cost."),
         (cut, "--place", {"multiple": True, "metavar": "NODES=KIND"},
-         "Nodes that go to KIND whatever it costs; NODES!=KIND forbids it."),
+         "Place matching NODES on KIND at any cost; NODES!=KIND forbids it."),
         (cut, "--require-offload", {"type": percent, "metavar": "PCT"},
-         "Fail if fewer nodes are offloaded."),
+         "Fail if less than PCT percent of the nodes are offloaded."),
         (cut, "--max-regions", {"type": click.IntRange(0), "metavar": "N"},
-         "Fail if there are more regions."),
+         "Fail if there are more than N regions."),
         (cut, "--measure", {"is_flag": True},
-         "Measure what accelerators need for each claim, once; the plan by cost uses it."),
+         "Measure the time of each claim once; --plan cost uses it."),
         (model, "--records", {"metavar": "FILE"},
-         "Measured schedules, or 'none'; else those of intarsia tune.  [env: INTARSIA_RECORDS]"),
+         "Tuning records, or 'none'; default: those of intarsia tune.  [env: INTARSIA_RECORDS]"),
         (model, "--allow-overflow", {"is_flag": True},
          "Warn instead of failing if the model does not fit into the device's memory."),
         (model, "--no-cache", {"is_flag": True},
-         "Build anew, and do not keep the result.  [env: INTARSIA_CACHE_SIZE=0]"),
+         "Neither read nor fill the cache.  [env: INTARSIA_CACHE_SIZE=0]"),
         (model, "--dump-ir", {"type": path, "metavar": "DIR"},
-         "Write each stage's result as text."),
+         "Write the result of each stage as text into DIR."),
     ]  # fmt: skip
     return [
         section_option(section, flag, f"build_{flag[2:].replace('-', '_')}", help=text, **named)
@@ -191,11 +191,11 @@ def _build_options() -> list[Decorator]:
 def _limit_options() -> Iterable[OptionRow]:
     yield (
         "Limits", "--time-limit", {"type": TIME, "metavar": "SECONDS"},
-        "Of everything; exit code 8 when it is over. Without it, of the host's own work.",
+        "Limit of the whole command (exit code 8). Default: a limit of the host's own work.",
     )  # fmt: skip
     yield (
         "Limits", "--memory-limit", {"type": MEMORY, "metavar": "SIZE"},
-        "E.g. 512M or 2G; exit code 8 when it is not enough. The machine's memory by default.",
+        "Limit of memory, e.g. 512M or 2G (exit code 8). Default: the machine's memory.",
     )  # fmt: skip
 
 
