@@ -114,11 +114,11 @@ class ConfigChoice:
 
 
 ConfigSpec: TypeAlias = "str | Mapping[str, object]"
-"""What an executor or a runtime may be made of."""
+"""The forms in which users write an executor or a runtime."""
 
 
 class Executor(ConfigChoice):
-    """How a compiled model is driven: ``Executor("aot", {"unpacked-api": True})``."""
+    """How a compiled model is executed: ``Executor("aot", {"unpacked-api": True})``."""
 
     __slots__ = ()
     what = "executor"
@@ -132,7 +132,7 @@ class Runtime(ConfigChoice):
 
     @property
     def is_freestanding(self) -> bool:
-        """Whether its code is for no process, but becomes part of somebody's program."""
+        """Whether the code becomes part of another program, instead of being loaded."""
         return "freestanding" in self.row.traits
 
 

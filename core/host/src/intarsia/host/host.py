@@ -101,19 +101,19 @@ class KindInfo(Struct, frozen=True):
 
 
 class Host:
-    """Finds plugins when made, imports one when one of its kinds is used.
+    """The plugins of a process: found at once, each imported when one of its kinds is first used.
 
     Args:
-        env: Environment with ``INTARSIA_PLUGINS`` and ``INTARSIA_DISABLE_PLUGINS``; the process's
-            own if ``None``.
-        disabled: Further plugins or distributions not to use.
-        path: Searched for distributions instead of ``sys.path``.
+        env: Environment with ``INTARSIA_PLUGINS`` and ``INTARSIA_DISABLE_PLUGINS``. Default: that
+            of the process.
+        disabled: More plugins or distributions that are not used.
+        path: Folders to search for distributions, instead of ``sys.path``.
         local: Plugins that are not installed.
-        trace: Called with a line for every hook call: its owner, the hook, the time.
+        trace: Called with a line for every hook call: plugin, hook, time.
 
     Raises:
-        UsageError: A variable of the environment has a value that it cannot have.
-        ModelError: ``INTARSIA_HARDWARE`` names a file that is not there, or is wrong.
+        UsageError: An environment variable has an invalid value.
+        ModelError: A file of ``INTARSIA_HARDWARE`` is missing or invalid.
     """
 
     def __init__(

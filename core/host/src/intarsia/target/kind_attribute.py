@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class KindAttribute(Generic[T]):
-    """A column: what a plugin may say of any kind of target.
+    """A typed column of the table of target kinds, to which plugins add values.
 
     Attributes:
         name: ``owner.what``. Columns of one name and type are one column.

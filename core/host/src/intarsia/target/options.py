@@ -101,8 +101,8 @@ def option(
         choices: Allowed values; of each element for a tuple.
         minimum: Smallest allowed number.
         maximum: Largest allowed number.
-        flag: What users write; the field's name in kebab case if empty.
-        deprecated: What to do instead, if the option will go; setting it warns.
+        flag: Name in target strings; default: the field's name in kebab case.
+        deprecated: The replacement, if the option will be removed; setting it warns.
     """
     spec = _Spec(doc, tuple(choices), minimum, maximum, flag, deprecated)
     return dataclasses.field(default=default, metadata={_SPEC: spec})
