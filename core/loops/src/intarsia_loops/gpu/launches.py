@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cuts a kernel of the loop IR into launches: what lies in sequence runs in sequence."""
+"""Splits a kernel of the loop IR into launches: statements in sequence become launches."""
 
 from __future__ import annotations
 

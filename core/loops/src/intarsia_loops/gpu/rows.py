@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several stages along a row as one kernel: softmax, layer normalization and their kind.
+"""Several stages along a row as one kernel, such as softmax and layer normalization.
 
-A block has a row. Its threads compute one stage after the other, with a barrier between; what a
-stage leaves for the next is in shared memory, so that memory of the device is read and written once
-and one launch takes the place of up to five. As many threads as give each of them four elements.
+A block computes a row. Its threads compute one stage after the other, with a barrier between them.
+Intermediate values are in shared memory, so global memory is read and written once, and one launch
+replaces up to five. Each thread has four elements of the row.
 """
 
 from __future__ import annotations
