@@ -22,7 +22,7 @@ def no_device(request: LoadRequest, device: str, *, instead: str) -> WorkerLost:
         instead: What to do, beside compiling with ``-simulate``.
     """
     return WorkerLost(
-        f"region '{request.name}' is compiled for {device}, and nothing here drives one",
+        f"region '{request.name}' is compiled for {device}, and no driver for it is here",
         hint=f"{instead}; to compute regions by NumPy on this machine, compile with -simulate",
     )
 

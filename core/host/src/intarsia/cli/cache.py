@@ -132,8 +132,8 @@ def _opened() -> BuildCache:
     cache = open_cache(os.environ)
     if cache is None:
         raise UsageError(
-            "the cache is off, or its folder cannot be used",
-            hint=f"{LIMIT} is its size in MiB, INTARSIA_CACHE_DIR its place",
+            "the cache is off, or its folder is not usable",
+            hint=f"{LIMIT} sets its size in MiB, INTARSIA_CACHE_DIR its folder",
         )
     return cache
 

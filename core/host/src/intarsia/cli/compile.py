@@ -73,7 +73,7 @@ def command(
         artifact.save(output, output_format=output_format)
     if sign is not None:
         if not is_artifact(path):
-            raise UsageError("--sign is for artifacts", hint="leave away --output-format")
+            raise UsageError("--sign is for artifacts", hint="leave --output-format out")
         sign_artifact(path, sign)
     say_idle(artifact.passport)
     say_cautions(artifact.passport)

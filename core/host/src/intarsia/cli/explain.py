@@ -160,8 +160,8 @@ def _draw(
     """
     if "main" not in model_partition.pieces:
         raise UnsupportedError(
-            "a drawing shows a model that is compiled whole, and this one runs as a program",
-            hint="--json has its placement, and which nodes run on the host",
+            "a drawing needs a model that is compiled as a whole; this one runs as a program",
+            hint="--json prints its placement and the nodes that run on the host",
         )
     with require_tools("a drawing"):
         from intarsia_tools.drawing.placed_graph import placed_graph

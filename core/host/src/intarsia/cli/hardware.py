@@ -262,9 +262,7 @@ def _profiled(host: Host, name: str | None, text: str | None) -> tuple[Composite
         return host.target(text or one.name), one.name
     tag = detect(machine_facts(), found).tag
     if text is None and tag is None:
-        raise UnsupportedError(
-            "no tag describes this machine", hint="say what it is for: --target TEXT"
-        )
+        raise UnsupportedError("no tag describes this machine", hint="name a target: --target TEXT")
     if text is None and tag is not None:
         # A kind for the CPU by its defaults is this very machine, feature by feature; what compiles
         # for a device has such a kind as its host by default.

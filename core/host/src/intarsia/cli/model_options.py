@@ -109,7 +109,7 @@ def keep_model(model: Path, output: Path | None) -> None:
     """
     with suppress(OSError):  # one of them is not there
         if output is not None and output.samefile(model):
-            raise UsageError(f"'{output}' is the model itself", hint="name another file to write")
+            raise UsageError(f"'{output}' is the model itself", hint="name another output file")
 
 
 def parse_shape(text: str) -> tuple[str, tuple[Size, ...]]:
@@ -126,7 +126,7 @@ def parse_shape(text: str) -> tuple[str, tuple[Size, ...]]:
     sizes = [parse_size(size) for size in rest.split(",")] if rest else []
     if not colon or not name or None in sizes:
         raise UsageError(
-            f"'{text}' is no shape",
+            f"'{text}' is not a shape",
             hint="for example --shape input:1,3,224,224, or input:1..32,3,224,224",
         )
     return name, tuple(size for size in sizes if size is not None)

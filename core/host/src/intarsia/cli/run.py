@@ -202,7 +202,7 @@ def _opener(
     if _is_artifact(model, settings.host):
         if settings.target.is_given:
             raise UsageError(
-                "an artifact has its target; --target is for models",
+                "--target is for models; an artifact has its own target",
                 hint=f"leave --target out, or name the model that '{model}' was compiled from",
             )
 
@@ -214,7 +214,7 @@ def _opener(
         raise UsageError(f"'{model}' is a model; --signed-by is for artifacts")
     if settings.target.text is None:
         known = ", ".join(settings.host.backends()) or "none is installed"
-        raise UsageError(f"'{model}' is a model: a target is needed", hint=f"--target, of: {known}")
+        raise UsageError(f"'{model}' is a model, and needs a target", hint=f"--target, of: {known}")
     artifact = compile_model(model, settings)
     echo(str(artifact.placement), err=True)
 

@@ -126,7 +126,7 @@ def _show_values(host: Host, text: str, flag: str, as_json: bool) -> None:
 
     found = parse_targets(text, host)
     if len(found) != 1:
-        raise UsageError(f"--values is about one kind, not {len(found)}")
+        raise UsageError(f"--values takes one kind, not {len(found)}")
     kind = found[0].kind
     row = find_row(f"target kind '{kind.name}'", target_rows(kind.options), flag.lstrip("-"))
     answer = None

@@ -218,7 +218,7 @@ def _spelled(
         case str():
             segments = scan(kind, ())
             if len(segments) > 1:
-                raise UsageError(f"one {what} is wanted, not {len(segments)}: '{kind[:60]}'")
+                raise UsageError(f"expected one {what}, not {len(segments)}: '{kind[:60]}'")
             first, *words = segments[0].words
             return first.text, words, {}
         case Mapping():

@@ -131,7 +131,7 @@ class TargetChoice(Struct, frozen=True):
         """
         if self.text is None:
             known = ", ".join(host.backends()) or "none; e.g. pip install 'intarsia[all]'"
-            raise TargetError("no target is given", hint=f"--target; installed backends: {known}")
+            raise TargetError("no target is set", hint=f"--target; installed backends: {known}")
         driver = self._driver(host)
         try:
             return host.target(self.text, driver, origin=self.origin)

@@ -58,8 +58,8 @@ class KindAttribute(Generic[T]):
         if not isinstance(value, self.type):
             raise PluginError(
                 f"attribute '{self.name}' of target kind '{kind.name}' is "
-                f"{type(value).__name__}, and {self.type.__name__} is asked for",
-                hint="the plugins that give and read it have different versions of the attribute",
+                f"{type(value).__name__}, not {self.type.__name__}",
+                hint="the plugins that set and read it have different versions of the attribute",
             )
         return value
 

@@ -168,11 +168,11 @@ def _row(owner: str, field: dataclasses.Field[object], hint: object) -> OptionRo
         deprecated=spec.deprecated,
     )
     if not spec.doc.strip():
-        raise PluginError(f"{where} says nothing of itself (doc=)")
+        raise PluginError(f"{where} has no description (doc=)")
     try:
         default = check_value(row, field.default)
     except TargetError as cause:
-        raise PluginError(f"{where}: its default breaks its own rule: {cause.message}") from cause
+        raise PluginError(f"{where}: its default is not allowed: {cause.message}") from cause
     return replace(row, default=default)
 
 

@@ -50,7 +50,7 @@ class OpenExecutor(Closing):
 
     def __init__(self, program: LoadedProgram) -> None:
         if program.code is None:
-            raise UnsupportedError("no device runs a plan of open sizes")
+            raise UnsupportedError("no device runs a plan with open sizes")
         plan = program.passport.plan
         assert plan.open is not None  # what opens an artifact asks
         self._program = program
