@@ -420,8 +420,8 @@ def plan_stamp(plan: CallPlan) -> int:
 def stamp_of(value: object) -> int:
     """Return 64 bits of a digest of a value of plain data; never 0.
 
-    Code that is steered by what it cannot check itself exports such a stamp of it, and its loader
-    compares.
+    Code that depends on data which it cannot check exports a stamp of that data, and its loader
+    compares both.
     """
     text = value if isinstance(value, bytes) else json.encode(value)
     return int.from_bytes(sha256(text).digest()[:8], "little") or 1
