@@ -85,8 +85,8 @@ def model(tmp_path: Path) -> str:
         helper.make_node("MatMul", ["c", "w"], ["d"], "product2"),
         helper.make_node("Add", ["d", "b"], ["y"], "residual"),
     ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 4])
     graph = helper.make_graph(nodes, "g", [x], [y], [weight])
     opset = [helper.make_opsetid("", 17)]
     path = tmp_path / "model.onnx"

@@ -13,7 +13,6 @@ from intarsia_ir.graph.op import Op, OpKind, operator
 from intarsia_ir.graph.rule_table import Refusal, RuleLists, RuleTable, guarded_rule
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops import OPERATORS
-from intarsia_ir.ops.batch_axis import BATCH_AXES, batch_rule_of
 from intarsia_ir.ops.binary import Add, BitwiseAnd, ElementwiseBinaryOp
 from intarsia_ir.ops.derivative import DERIVATIVES
 from intarsia_ir.ops.integer_forms import INTEGER_FORMS
@@ -22,8 +21,8 @@ from intarsia_runtime.errors import DuplicateName, PluginError, TypeRuleError
 from intarsia_testkit.cases import cases_by_operator
 from intarsia_testkit.cases.case import Case
 
-TABLES: tuple[RuleTable[object], ...] = (DERIVATIVES, BATCH_AXES, INTEGER_FORMS)  # type: ignore[assignment]
-ELEMENTWISE_BY_KIND = (BATCH_AXES, INTEGER_FORMS)
+TABLES: tuple[RuleTable[object], ...] = (DERIVATIVES, INTEGER_FORMS)  # type: ignore[assignment]
+ELEMENTWISE_BY_KIND = (INTEGER_FORMS,)
 """Tables in which an element-wise operator needs no answer of its own: its kind is the rule."""
 
 
@@ -43,11 +42,6 @@ def test_every_rule_is_given_or_refused_in_words(name: str, table: RuleTable[obj
     else:
         assert table.get(op) is answer
         assert table.reason(op) == ""
-
-
-def test_an_element_wise_operator_keeps_positions_apart() -> None:
-    assert batch_rule_of(OPERATORS["tanh"]) is not None
-    assert batch_rule_of(OPERATORS["top_k"]) is None
 
 
 def symbolic_types(case: Case) -> Iterator[list[TensorType]]:

@@ -149,14 +149,13 @@ def _program_of_pieces(
 def _program_of_sizes(
     opened: OpenedArtifact, threads: int | None, executor: str | None, with_libraries: bool
 ) -> SizesExecutor:
-    from .executors.open import OpenExecutor
-    from .executors.variants import SizesExecutor
+    from .executors.variants import Program, SizesExecutor
 
     check_machine(opened.passport, this_machine())
 
-    def open_part(part: OpenedArtifact) -> PlanExecutable | VmExecutor:
+    def open_part(part: OpenedArtifact) -> Program:
         program = _instantiate(part, threads, executor, with_libraries)
-        if isinstance(program, SizesExecutor | OpenExecutor):
+        if isinstance(program, SizesExecutor):
             raise ArtifactError(f"the part '{part.passport.name}' has sizes of its own")
         return program
 

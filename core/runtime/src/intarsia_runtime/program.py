@@ -106,7 +106,7 @@ class LoadedProgram:
         opened_main = _open_main(opened)
         self.code = opened_main if isinstance(opened_main, NativeCode) else None
         run_steps = self._symbol("intarsia_run_steps"), self._symbol("intarsia_run_open_steps")
-        self.workspace = allocate(plan.workspace_bytes)
+        self.workspace = allocate(0 if plan.open is not None else plan.workspace_bytes)
         self._arrays = {name: _array(weight) for name, weight in opened.weights.items()}
         self.constants = tuple(self._arrays[name] for name in plan.constants)
         self.regions = tuple(self._load_region(opened, name, run_steps) for name in plan.regions)

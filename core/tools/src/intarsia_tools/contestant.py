@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from intarsia.driver.arrays import random_inputs, read_inputs, write_arrays
+from intarsia_runtime.artifact.size_bounds import example_sizes
 from intarsia_runtime.closing import Closing
 from intarsia_runtime.errors import IntarsiaError, WorkerLost
 from intarsia_runtime.load import load
@@ -95,9 +96,9 @@ def peers(name: str, model: Path, inputs: Path, threads: int) -> Callable[[], ob
 
 
 def write_inputs(artifact: Path, inputs: Path, seed: int) -> None:
-    """Write random inputs for an artifact to an ``.npz`` file, small where sizes are open."""
+    """Write random inputs for an artifact to an ``.npz`` file, small where sizes have no bound."""
     with load(artifact) as executable:
-        sizes = {choice.name: choice.example for choice in executable.passport.sizes}
+        sizes = example_sizes(executable.passport)
         write_arrays(inputs, random_inputs(executable.inputs, seed, sizes))
 
 

@@ -78,12 +78,19 @@ def stage_head(stage: int) -> list[str]:
     return [f"{head};", head, "{"]
 
 
-def print_plan_sizes(plan: CallPlan, functions: Functions) -> str:
-    """Return ``intarsia_plan_sizes(frame)`` of a plan of open sizes."""
+def print_plan_sizes(plan: CallPlan, functions: Functions, *, is_static: bool = False) -> str:
+    """Return ``intarsia_plan_sizes(frame)`` of a plan of open sizes.
+
+    Args:
+        plan: The plan.
+        functions: Collects the small functions that the text calls.
+        is_static: Whether it is ``plan_sizes(frame)`` of one file alone.
+    """
     sizes = plan.open
     assert sizes is not None  # the caller asks
     frame = CFrame(functions, sizes)
-    lines = [*stage_head(0), "    int64_t end = 0;"]
+    head = [f"static int32_t plan_sizes(int64_t *{FRAME})", "{"] if is_static else stage_head(0)
+    lines = [*head, "    int64_t end = 0;"]
     for number, guard in enumerate(sizes.guards, start=1):
         if sizes.stage(guard.left, guard.right):
             continue

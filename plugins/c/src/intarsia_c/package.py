@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from intarsia.plugin import UnsupportedError
-from intarsia_ir.tir.module import TensorModule
+from intarsia_ir.tir.module import CodegenContext, TensorModule
 from intarsia_loops.codegen.c_interface import (
     Interface,
     identifier,
@@ -65,7 +65,13 @@ def package(module: TensorModule, options: COptions) -> CompiledUnit:
         alignment=cast("int", context.executor.get("workspace-byte-alignment", 1)),
         constant_alignment=cast("int", context.executor.get("constant-byte-alignment", 1)),
         called=module.plan.regions,
+        is_bounded=module.plan.open is not None,
     )
+    if face.is_bounded and _is_packed(context):
+        raise UnsupportedError(
+            "packed functions take no sizes, and the model has open ones",
+            hint="--executor-aot-unpacked-api --executor-aot-interface-api c, without system-lib",
+        )
     files = {name: content.encode() for name, content in _texts(module, face).items()}
     if face.asks_constants:
         content, _ = pack_weights(face, context.constants)
@@ -75,6 +81,12 @@ def package(module: TensorModule, options: COptions) -> CompiledUnit:
             named = name_after_model(content.decode(), region, face.prefix)
             files[_place(name_after_model(name, region, face.prefix))] = named.encode()
     return CompiledUnit(name=module.name, loader=SOURCES_ONLY, files=files)
+
+
+def _is_packed(context: CodegenContext) -> bool:
+    """Whether the program calls the model by packed functions."""
+    executor = context.executor
+    return bool(context.runtime.get("system-lib")) or executor.get("interface-api") != "c"
 
 
 def name_after_model(text: str, region: str, prefix: str) -> str:
@@ -116,7 +128,7 @@ def _texts(module: TensorModule, face: Interface) -> Mapping[str, str]:
     """The text files by their names."""
     executor, runtime = module.context.executor, module.context.runtime
     system_lib = bool(runtime.get("system-lib"))
-    packed = system_lib or executor.get("interface-api") != "c"
+    packed = _is_packed(module.context)
     kernels = () if executor.get("unpacked-api") else module.functions
     name = face.prefix
     sources = [f"src/{name}.c"]

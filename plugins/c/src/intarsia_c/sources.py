@@ -18,7 +18,7 @@ from intarsia_loops.codegen.statements import RegionCall
 from intarsia_runtime.artifact.plan import CallPlan
 
 from .intrinsics import RULES
-from .open_sizes import print_plan_sizes
+from .open_sizes import CFrame, print_plan_sizes
 from .procedures import called, print_procedures
 from .spelling import C99, KERNEL
 from .stages import CHECKED_SIZES, print_stage_sizes
@@ -61,17 +61,20 @@ def print_sources(
         print_kernel(expand_intrinsics(_flat(function), rules), functions)
         for function in module.functions
     ]
-    sizes = _plan_sizes(module.plan, functions)
-    text = (*kernels, *sizes, face.run(region))
+    sizes = _plan_sizes(module.plan, functions, is_static=face.is_bounded)
+    opened = module.plan.open
+    frame = None if opened is None or not face.is_bounded else CFrame(functions, opened)
+    text = (*kernels, *sizes, face.run(region, frame))
     parts = (*print_procedures(procedures), *functions.texts.values(), *text)
     head = f'#include "{header}"\n\n#include <math.h>\n\n{KERNEL}'
     return "\n".join([head, *(part for part in parts if part)])
 
 
-def _plan_sizes(plan: CallPlan, functions: Functions) -> list[str]:
+def _plan_sizes(plan: CallPlan, functions: Functions, *, is_static: bool) -> list[str]:
     """Return the functions that compute the sizes of a plan: of inputs, then of each stage."""
     if plan.open is None:
         return []
     numbers = range(1, len(plan.open.stages) + 1)
     stages = [print_stage_sizes(plan, plan.open, stage, functions) for stage in numbers]
-    return [print_plan_sizes(plan, functions), *([CHECKED_SIZES] if stages else []), *stages]
+    first = print_plan_sizes(plan, functions, is_static=is_static)
+    return [first, *([CHECKED_SIZES] if stages else []), *stages]

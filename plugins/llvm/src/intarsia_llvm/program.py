@@ -16,6 +16,7 @@ from intarsia_loops.codegen.c_interface import (
     mapping_declaration,
     pack_weights,
 )
+from intarsia_runtime.artifact.plan import CallPlan
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import UnsupportedError
 
@@ -45,7 +46,7 @@ def package(module: TensorModule, options: LlvmOptions) -> CompiledUnit:
         ToolchainError: LLVM fails.
     """
     context, plan = module.context, module.plan
-    _check(context.executor, context.runtime, plan.regions, options)
+    _check(context.executor, context.runtime, plan, options)
     face = Interface(
         plan,
         identifier(context.model),
@@ -77,7 +78,7 @@ def package(module: TensorModule, options: LlvmOptions) -> CompiledUnit:
 def _check(
     executor: Mapping[str, object],
     runtime: Mapping[str, object],
-    regions: tuple[str, ...],
+    plan: CallPlan,
     options: LlvmOptions,
 ) -> None:
     if executor.get("interface-api") != "c" or not executor.get("unpacked-api"):
@@ -90,9 +91,14 @@ def _check(
             "an object of 'llvm' has no table of packed functions (system-lib)",
             hint="leave it away, or take backend 'c'",
         )
-    if regions:
+    if plan.open is not None:
         raise UnsupportedError(
-            f"an object of 'llvm' cannot call {', '.join(regions)}",
+            f"an object of 'llvm' has known sizes, and '{plan.open.names[0]}' is open",
+            hint="numbers for --shape, or take backend 'c'",
+        )
+    if plan.regions:
+        raise UnsupportedError(
+            f"an object of 'llvm' cannot call {', '.join(plan.regions)}",
             hint="name the backend alone as the target, take backend 'c', or runtime 'cpp'",
         )
     if options.num_threads > 1:

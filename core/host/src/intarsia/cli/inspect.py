@@ -15,6 +15,7 @@ from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import CallPlan, KernelStep
 from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.artifact.signature import ValueSpec
+from intarsia_runtime.artifact.size_bounds import bounds_of
 
 from .output import echo, emit_json, table
 from .session import Session
@@ -75,7 +76,7 @@ def _facts(passport: Passport) -> dict[str, object]:
         "placement": passport.placement.get("summary", ""),
         "machine": f"{passport.os}/{passport.arch}",
         "cpu features": " ".join(passport.cpu_features),
-        "sizes": "; ".join(map(str, passport.sizes)),
+        "sizes": "; ".join([*map(str, passport.sizes), *_ranges(plans)]),
         "executor": _choice(passport.executor),
         "runtime": _choice(passport.runtime),
         "intarsia": passport.intarsia,
@@ -86,6 +87,12 @@ def _facts(passport: Passport) -> dict[str, object]:
         "workspace": _workspace(plans),
         "weights": f"{weights.bytes} bytes" if weights else "none",
     }
+
+
+def _ranges(plans: Sequence[CallPlan]) -> list[str]:
+    """Say between which numbers open sizes may be, once for each of them."""
+    found = {name: bounds for plan in plans for name, bounds in bounds_of(plan).items()}
+    return [f"{name} {bounds}" for name, bounds in found.items()]
 
 
 def _workspace(plans: Sequence[CallPlan]) -> str:

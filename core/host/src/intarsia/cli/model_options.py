@@ -115,9 +115,8 @@ def keep_model(model: Path, output: Path | None) -> None:
 def parse_shape(text: str) -> tuple[str, tuple[Size, ...]]:
     """Parse ``input:1,3,224,224``; ``input:`` is a scalar, and a size may have several values.
 
-    ``1..32`` is a range, compiled for powers of two (``1..32/8``: for multiples of 8) and run on
-    padded inputs in between; ``1|4|16`` is a list of the sizes that run; ``1..`` is every size, run
-    in chunks of 8 (``1../16``: of 16) and one by one.
+    ``1..32`` is a range of sizes that one program runs, and ``1..`` is every size; ``1|4|16`` is a
+    list of the sizes that run, each with a program of its own.
 
     Raises:
         UsageError: It is not of this form.

@@ -14,6 +14,7 @@ import numpy as np
 
 from intarsia_ir.size_values import largest
 from intarsia_runtime.artifact.archive import is_artifact
+from intarsia_runtime.artifact.size_bounds import example_sizes
 from intarsia_runtime.errors import UsageError
 from intarsia_runtime.executors.graph import GraphExecutor, ProfileRow
 from intarsia_runtime.executors.open import OpenExecutor
@@ -97,10 +98,11 @@ def command(
     with begin("graph" if profile else None) as executable:
         say_simulated(passport := executable.passport)
         say_idle(passport)
-        arrays = dict(read_inputs(given, executable.inputs, seed, passport.sizes))
+        sizes = made_up_sizes(executable.inputs, example_sizes(passport))
+        arrays = read_inputs(given, executable.inputs, seed, sizes)
         arrays |= seeded_state(passport.plan, seed)
         if given == RANDOM and not passport.sizes:
-            _say_sizes(made_up_sizes(executable.inputs))
+            _say_sizes(sizes)
         results, times = _timed(executable, arrays, repeat, warmup)
         rows = _profile(executable, arrays, repeat) if profile else ()
     arguments = {"inputs": arrays, "results": results}
@@ -109,16 +111,7 @@ def command(
         write_arrays(outputs, results)
     document = _timing(results, times)
     if profile:
-        document["profile"] = [
-            {
-                "label": r.label,
-                "nodes": list(r.nodes),
-                "ms": r.milliseconds,
-                "share": r.share,
-                "count": r.count,
-            }
-            for r in rows
-        ]
+        document["profile"] = [_row_json(row) for row in rows]
     if found is not None:
         document["verify"] = [check.to_json() for check in found.outputs]
         document["regions"] = [check.to_json() for check in found.regions]
@@ -128,6 +121,11 @@ def command(
         _print(document, results)
     if found is not None:
         found.require_agreement()
+
+
+def _row_json(row: ProfileRow) -> dict[str, object]:
+    times = {"ms": row.milliseconds, "share": row.share, "count": row.count}
+    return {"label": row.label, "nodes": list(row.nodes), **times}
 
 
 def _say_sizes(sizes: Mapping[str, int]) -> None:

@@ -16,7 +16,7 @@ from numpy.lib.format import MAGIC_PREFIX
 from intarsia_ir.writing.new_file import atomic_write
 from intarsia_runtime.abi import array_dtype
 from intarsia_runtime.artifact.plan import NARROW, TensorSpec
-from intarsia_runtime.artifact.signature import ANY_SIZE, SizeChoice, ValueSpec
+from intarsia_runtime.artifact.signature import ANY_SIZE, ValueSpec
 from intarsia_runtime.dtype import DType, parse_dtype
 from intarsia_runtime.errors import ModelError, ResourceError, UsageError
 from intarsia_runtime.loading import RunValue
@@ -32,22 +32,22 @@ def read_inputs(
     source: str | Mapping[str, np.ndarray],
     specs: Sequence[Spec],
     seed: int,
-    sizes: Sequence[SizeChoice] = (),
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of an ``.npz`` file, or random ones; ``sizes`` have their examples.
+    """Return the arrays of an ``.npz`` file, or random ones.
 
     Args:
         source: The file, what :func:`read_arrays` read of it, or :data:`RANDOM`.
         specs: The inputs.
         seed: Of random arrays.
-        sizes: Sizes that may be several.
+        sizes: Sizes of random arrays, where they have a name.
 
     Raises:
         ModelError: The file is missing or no ``.npz``.
         UsageError: An input cannot be made up: its size is not known, or it is no tensor.
     """
     if source == RANDOM:
-        return random_inputs(specs, seed, {choice.name: choice.example for choice in sizes})
+        return random_inputs(specs, seed, sizes)
     types = {spec.name: spec for spec in specs}
     arrays = read_arrays(source) if isinstance(source, str) else source
     return {name: _named(array, types.get(name)) for name, array in arrays.items()}
@@ -101,16 +101,15 @@ def random_inputs(
         UsageError: The size of an input is not known, or it is no tensor.
     """
     generator = np.random.default_rng(seed)
-    known = {**made_up_sizes(specs), **sizes}
+    known = made_up_sizes(specs, sizes)
     return {spec.name: _random(generator, _known(spec, known)) for spec in specs}
 
 
-def made_up_sizes(specs: Sequence[Spec]) -> dict[str, int]:
-    """Return what sizes that have names are taken for where nobody gives them: 1."""
+def made_up_sizes(specs: Sequence[Spec], given: Mapping[str, int]) -> dict[str, int]:
+    """Return ``given``, and 1 for all other sizes that have names."""
     shapes = [spec.shape or () for spec in specs if isinstance(spec, ValueSpec)]
-    return {
-        size: 1 for shape in shapes for size in shape if isinstance(size, str) and size != ANY_SIZE
-    }
+    names = {size for shape in shapes for size in shape if isinstance(size, str)} - {ANY_SIZE}
+    return {**dict.fromkeys(sorted(names), 1), **given}
 
 
 def _known(spec: Spec, named: Mapping[str, int]) -> TensorSpec:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from intarsia_ir.budget import limited
@@ -21,14 +21,14 @@ from .config import ConfigSpec, Executor, Runtime, check_combination, check_serv
 from .importing import Model
 from .open_build import compile_open
 from .open_program import compile_instead, compile_program_or_model
+from .open_sizes import check_sizes_given
 from .optional import require_tools
 from .place import rules_of
 from .request import BUILD_OPTIONS, BuildRequest, dump_to
-from .shapes import build_shapes
-from .size_choices import size_choices
+from .shapes import build_shapes, check_one_program, find_choices
 from .source import source_of
 from .stages import read_target
-from .story import STAGES, compile_model
+from .story import STAGES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -183,22 +183,31 @@ def build_request(request: BuildRequest) -> Artifact:
         As :func:`build`.
     """
     with limited(request.time_limit, request.memory_limit):
-        with suppress(UnsupportedError, TypeRuleError):  # another kind of program may do
-            opened = compile_open(request)
-            if opened is not None:
-                return opened
-        try:
-            choices = size_choices(request)
-        except (UnsupportedError, TypeRuleError) as refused:
-            return compile_instead(request, refused)
+        choices = find_choices(request.source, request.shapes)
         if choices is None:
-            return compile_program_or_model(request)
+            return _build_program(request)
+        request = replace(request, range_guards=choices.guards())
+        if not choices.choices:
+            return _build_program(replace(request, shapes=choices.at({})))
+        check_one_program(request.runtime)
         request.source.is_shared = True
 
         def build_one(row: Combination) -> Artifact:
-            return compile_model(request.of_size(row.shapes, "x".join(map(str, row.sizes))))
+            return _build_program(request.of_size(row.shapes, "x".join(map(str, row.sizes))))
 
         return build_shapes(choices, build_one)
+
+
+def _build_program(request: BuildRequest) -> Artifact:
+    """Compile a model whose sizes have one value, or stay open."""
+    try:
+        opened = compile_open(request)
+    except (UnsupportedError, TypeRuleError) as refused:
+        return compile_instead(request, refused)
+    if opened is not None:
+        return opened
+    check_sizes_given(request)
+    return compile_program_or_model(request)
 
 
 def measured_costs(host: Host, module: IRModule, target: CompositeTarget) -> MeasuredSeconds:

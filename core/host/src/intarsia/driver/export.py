@@ -14,7 +14,6 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
-from math import prod
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
@@ -23,6 +22,8 @@ from intarsia_ir.writing.new_file import atomic_write, explain_failure
 from intarsia_runtime.artifact.members import check_member_path
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.artifact.size_bounds import SizeBounds, bounds_of, upper_bound
+from intarsia_runtime.artifact.size_json import sizes_to_json
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import UsageError
 
@@ -110,14 +111,15 @@ def write_library_format(path: Path, sources: ExportedSources) -> None:
 def metadata(sources: ExportedSources) -> Mapping[str, object]:
     """Return what ``metadata.json`` says."""
     passport = sources.passport
-    plan = passport.plan
+    plan, sizes = passport.plan, bounds_of(passport.plan)
     main = {
         "device": 1,
         "workspace_size_bytes": plan.workspace_bytes,
         "constants_size_bytes": sources.constants_bytes,
-        "io_size_bytes": sum(spec.bytes for spec in (*plan.inputs, *plan.outputs)),
-        "inputs": {spec.name: _tensor(spec) for spec in plan.inputs},
-        "outputs": {spec.name: _tensor(spec) for spec in plan.outputs},
+        "io_size_bytes": sum(_bytes(spec, sizes) for spec in (*plan.inputs, *plan.outputs)),
+        "inputs": {spec.name: _tensor(spec, sizes) for spec in plan.inputs},
+        "outputs": {spec.name: _tensor(spec, sizes) for spec in plan.outputs},
+        **({"sizes": {name: [one.low, one.high] for name, one in sizes.items()}} if sizes else {}),
     }
     module = {
         "model_name": passport.name,
@@ -137,9 +139,14 @@ def metadata(sources: ExportedSources) -> Mapping[str, object]:
     }
 
 
-def _tensor(spec: TensorSpec) -> Mapping[str, object]:
-    shape = list(spec.shape)
-    return {"size": prod(shape) * spec.dtype.bytes, "dtype": spec.dtype.value, "shape": shape}
+def _tensor(spec: TensorSpec, sizes: Mapping[str, SizeBounds]) -> Mapping[str, object]:
+    shape = sizes_to_json(spec.shape)
+    return {"size": _bytes(spec, sizes), "dtype": spec.dtype.value, "shape": shape}
+
+
+def _bytes(spec: TensorSpec, sizes: Mapping[str, SizeBounds]) -> int:
+    """Return the bytes of a tensor, of open sizes the most."""
+    return upper_bound(spec.bytes, sizes) or 0
 
 
 def _library_name(name: str) -> str:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from intarsia_ir.hardware.tags import MAIN_MEMORY, Hardware
 from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.artifact.size_bounds import bounds_of, upper_bound
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import ResourceError
 
@@ -90,9 +91,9 @@ def check_memory_bounds(
     ascending = sorted(regions, key=lambda unit: unit.scratch_bytes)
     scratch = {unit.loader: unit.scratch_bytes for unit in ascending}  # the largest of each loader
     workspace = plan.workspace_bytes + sum(scratch.values())
-    # Of open sizes only the weights are known.
-    tensors = () if plan.open is not None else (*plan.inputs, *plan.outputs)
-    values = workspace + sum(spec.bytes for spec in tensors)
+    sizes = bounds_of(plan)  # of open sizes that have no bound only the weights are known
+    tensors = [upper_bound(spec.bytes, sizes) or 0 for spec in (*plan.inputs, *plan.outputs)]
+    values = workspace + sum(tensors)
     rows = [
         (bound, constant * bound.holds_weights + values * bound.holds_values) for bound in bounds
     ]

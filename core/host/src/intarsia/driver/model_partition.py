@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -25,10 +26,11 @@ from ..host.host import Host
 from ..target.target import CompositeTarget
 from .open_build import open_request
 from .open_program import import_open_program, needs_open_program
+from .open_sizes import check_sizes_given
 from .place import check_host_rules, check_place_rules, merge_placements
 from .request import BuildRequest
 from .results import ImportResult, PrepareResult
-from .size_choices import size_choices
+from .shapes import find_choices
 from .stages import partition_module, rewrite_for
 from .story import import_model
 
@@ -69,23 +71,25 @@ def partition_model(request: BuildRequest) -> ModelPartition:
         UsageError: A rule names no node.
     """
     with limited(request.time_limit, request.memory_limit):
-        opened = _partition_open(request)
-        if opened is not None:
-            return opened
+        choices = find_choices(request.source, request.shapes)
+        if choices is not None:
+            shapes = choices.combinations()[-1].shapes
+            request = replace(request, shapes=shapes, range_guards=choices.guards())
         try:
-            choices = size_choices(request)
+            opened = _partition_open(request)
         except (UnsupportedError, TypeRuleError):
             program = import_open_program(request)
             if program is None:
                 raise
             return _partition_program(request, program)
-        if choices is not None:
-            largest = choices.combinations()[-1]
-            request = request.of_size(largest.shapes, "largest")
+        if opened is not None:
+            return opened
+        check_sizes_given(request)
         if needs_open_program(request):
-            opened = _partition_open(request, computed=True)
-            if opened is not None:
-                return opened
+            with suppress(UnsupportedError, TypeRuleError):
+                opened = _partition_open(request, computed=True)
+                if opened is not None:
+                    return opened
             program = import_open_program(request)
             if program is not None:
                 return _partition_program(request, program)
@@ -93,17 +97,20 @@ def partition_model(request: BuildRequest) -> ModelPartition:
 
 
 def _partition_open(request: BuildRequest, *, computed: bool = False) -> ModelPartition | None:
-    """Partition a model with open sizes; ``None`` if it has none, or an operator needs numbers.
+    """Partition a model with open sizes; ``None`` if it has none.
 
     Args:
         request: As of :func:`partition_model`.
         computed: As of :func:`~intarsia.driver.open_build.open_request`.
+
+    Raises:
+        UnsupportedError: An operator needs numbers.
     """
     opened = open_request(request, computed=computed)
-    if opened is not None:
-        with suppress(UnsupportedError, TypeRuleError), collecting_guards():
-            return partition_imported(opened, import_model(opened))
-    return None
+    if opened is None:
+        return None
+    with collecting_guards(request.range_guards):
+        return partition_imported(opened, import_model(opened))
 
 
 def _partition_program(request: BuildRequest, program: DynamicModel) -> ModelPartition:

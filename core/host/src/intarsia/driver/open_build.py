@@ -12,14 +12,14 @@ from .artifact import Artifact
 from .config import Executor
 from .dynamic import VM, is_open
 from .request import BuildRequest
-from .shapes import find_choices, static_shapes
+from .shapes import static_shapes
 from .story import compile_model
 
 
 def open_request(request: BuildRequest, *, computed: bool = False) -> BuildRequest | None:
     """Return the request to compile a model with open sizes; ``None`` if it has none, or may not.
 
-    It may where the fallback's kernels take sizes and a process runs the program.
+    It may where the fallback's kernels take sizes.
 
     Args:
         request: The model, and what it is compiled for.
@@ -29,12 +29,6 @@ def open_request(request: BuildRequest, *, computed: bool = False) -> BuildReque
         return None
     if request.executor.kind not in ("aot", VM):
         return None
-    choices = find_choices(request.source, request.shapes)
-    if choices is not None:
-        shapes = choices.opened()
-        if shapes is None:
-            return None
-        request = replace(request, shapes=shapes)
     model = request.source.model
     if computed:
         opened = request.source.is_onnx
@@ -49,8 +43,12 @@ def open_request(request: BuildRequest, *, computed: bool = False) -> BuildReque
 
 
 def takes_open_sizes(request: BuildRequest) -> bool:
-    """Whether the fallback's kernels take sizes, and a process runs the program."""
-    return request.target.fallback.kind.open_sizes and not request.runtime.is_freestanding
+    """Whether the fallback's kernels take sizes, and somebody lays memory out for them.
+
+    Runtimes without a heap need a largest value of each size, and so the user's ranges.
+    """
+    is_laid_out = not request.runtime.is_freestanding or bool(request.range_guards)
+    return request.target.fallback.kind.open_sizes and is_laid_out
 
 
 def compile_open(request: BuildRequest, *, computed: bool = False) -> Artifact | None:
@@ -67,5 +65,5 @@ def compile_open(request: BuildRequest, *, computed: bool = False) -> Artifact |
     opened = open_request(request, computed=computed)
     if opened is None:
         return None
-    with collecting_guards():
+    with collecting_guards(request.range_guards):
         return compile_model(opened)

@@ -42,6 +42,8 @@ def import_open_program(
     chosen = None if request.given_executor is None else request.given_executor.kind
     if not request.source.is_onnx or chosen not in (None, VM) or not takes_open_sizes(request):
         return None
+    if request.range_guards:  # no step of a program checks them
+        return None
     with collecting_guards():
         program = request.source.program(static_shapes(request.shapes), hosted=hosted)
     return None if isinstance(program, IRModule) else program
@@ -95,31 +97,20 @@ def compile_program_or_model(request: BuildRequest) -> Artifact:
 
 
 def compile_instead(request: BuildRequest, refused: UnsupportedError | TypeRuleError) -> Artifact:
-    """Compile a model with open sizes that cannot be compiled for some of its sizes.
+    """Compile a model with open sizes, whole if it computes sizes, else as a program of pieces.
 
     Args:
         request: The model, and what it is compiled for.
-        refused: Why it cannot.
+        refused: Why it cannot be compiled as one with open sizes.
 
     Raises:
-        UnsupportedError: It has no open sizes, or an operator needs numbers.
+        UnsupportedError: It is that.
     """
-    try:
-        made = compile_open(request)
-    except (UnsupportedError, TypeRuleError) as reason:
-        with suppress(*_REFUSED):
-            program = compile_open_program(request)
-            if program is not None:
-                return program
-        place = f"{reason.where}: " if reason.where else ""
-        raise UnsupportedError(
-            f"{refused.message}; nor does one program take all sizes: {place}{reason.message}",
-            hint=refused.hint,
-            where=refused.where,
-        ) from reason
-    if made is None:
-        raise refused
-    return made
+    with suppress(*_REFUSED):
+        program = compile_open_program(request)
+        if program is not None:
+            return program
+    raise refused
 
 
 def needs_open_program(request: BuildRequest) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from intarsia_ir.graph.guards import Guard
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.partition.cost import Plan
 from intarsia_ir.size_values import Size
@@ -45,8 +46,8 @@ class BuildRequest:
     """A model, a target and the options of a build; checked when it is made.
 
     :func:`intarsia.build` makes it from its arguments. The fields with a default are its options,
-    except for ``given_executor``, ``is_open``, ``name`` and ``dump``. Its options ``place``,
-    ``values`` and ``dump_ir`` become ``rules``, a part of ``source``, and ``dump``.
+    except for ``given_executor``, ``is_open``, ``range_guards``, ``name`` and ``dump``. Its options
+    ``place``, ``values`` and ``dump_ir`` become ``rules``, a part of ``source``, and ``dump``.
 
     Attributes:
         source: Where the model comes from; it is read once.
@@ -57,11 +58,12 @@ class BuildRequest:
         given_executor: The executor that the user chose; ``None`` if the build may choose ``vm``
             because a part of the model cannot be compiled.
         is_open: Whether sizes without a value stay open in the program.
+        range_guards: Guards that keep open sizes in the user's ranges.
         name: Name of the model.
         dump: Writes the result of each stage as text.
-        shapes: Shapes of inputs, for a model that is imported. A size with several values
-            (:class:`~intarsia_ir.size_values.SizeValues`) makes a program for each. Sizes without
-            a value in this and in the model stay open, or are ranges if that is proved correct.
+        shapes: Shapes of inputs, for a model that is imported. A size may be a list, which makes a
+            program for each value, or a range (:class:`~intarsia_ir.size_values.SizeValues`).
+            Ranges, and sizes without a value in this and in the model, stay open.
         plan: How to choose regions; by cost if ``None``.
         rules: The user's rules for single nodes.
         require_offload: At least this many percent of the nodes must be offloaded.
@@ -90,6 +92,7 @@ class BuildRequest:
     host: Host
     given_executor: Executor | None = None
     is_open: bool = False
+    range_guards: tuple[Guard, ...] = ()
     name: str = "default"
     dump: Dump = field(default_factory=Dump)
     shapes: Mapping[str, Sequence[Size]] | None = None
@@ -154,7 +157,7 @@ class BuildRequest:
         return module.with_attr(CompositeTarget, self.target)
 
 
-_MADE = ("given_executor", "is_open", "name", "dump")
+_MADE = ("given_executor", "is_open", "range_guards", "name", "dump")
 BUILD_OPTIONS = (
     *(
         field.name

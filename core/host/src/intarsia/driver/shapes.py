@@ -102,7 +102,7 @@ def build_shapes(shapes: ShapeChoices, build_one: Callable[[Combination], Artifa
     """Build a model for every combination of sizes.
 
     Args:
-        shapes: Shapes with names of sizes, whose ranges are proved.
+        shapes: Shapes with names of sizes.
         build_one: Builds for one combination.
 
     Raises:

@@ -205,16 +205,6 @@ class ModuleSource:
         module = self.module(shapes, keep=True)
         return {param.name: tensor_type(param) for param in module.main.params}
 
-    def largest_bound(self) -> int:
-        """Return the largest fixed number that sizes of an ONNX model may be compared with.
-
-        Raises:
-            As :func:`~intarsia_onnx.reader.read_model`.
-        """
-        from intarsia_onnx.bounds import largest_bound  # as above
-
-        return largest_bound(self._tensors_only().graph)
-
     def forget(self) -> None:
         """Free what was read and kept, unless several stories share it; it is read again if wanted.
 

@@ -32,14 +32,16 @@ from intarsia_ir.partition.report import check_gates
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_ir.tir.module import CodegenContext, Lowered
-from intarsia_runtime.artifact.plan import SizeGuard
+from intarsia_runtime.artifact.plan import CallPlan, SizeGuard
 from intarsia_runtime.artifact.plan_walk import add_guards, guards_of_steps
+from intarsia_runtime.artifact.size_bounds import bounds_of, workspace_bound
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import UnsupportedError
 
 from . import stages
 from .artifact import Artifact, collect_constants
 from .compute_weights import compute_all
+from .config import Runtime
 from .dynamic import import_any, is_open, needs_program, pack_program
 from .memory_bounds import check_memory_bounds
 from .pack import pack
@@ -200,6 +202,7 @@ def lower(
     constants = collect_constants(lowered.constants, regions)
     sizes = [content.nbytes for content in constants.contents.values()]
     plan, overflow = lowered.module.plan, request.allow_overflow
+    check_bounded(plan, request.runtime)
     check_memory_bounds(host, target, plan, sizes, regions=regions, allow_overflow=overflow)
     if not request.mapped:  # the model's weights are the caller's, who may change them later
         compute_all(lowered.constants)
@@ -238,8 +241,26 @@ def with_guards(lowered: Lowered, required: RequiredSizes | None = None) -> Lowe
             text = f"nothing says what the size {min(unknown)} is"
             raise UnsupportedError(f"{guard.why}: {text}")
         guards.append(SizeGuard(guard.left, guard.right, guard.why))
-    module = dataclasses.replace(lowered.module, plan=add_guards(plan, guards))
-    return structs.replace(lowered, module=module)
+    plan = add_guards(plan, guards)
+    plan = structs.replace(plan, workspace_bytes=workspace_bound(plan) or 0)
+    return structs.replace(lowered, module=dataclasses.replace(lowered.module, plan=plan))
+
+
+def check_bounded(plan: CallPlan, runtime: Runtime) -> None:
+    """Refuse open sizes without a largest value where memory is laid out before the run.
+
+    Raises:
+        UnsupportedError: The runtime has no heap, and a size has no bound.
+    """
+    if plan.open is None or not runtime.is_freestanding or workspace_bound(plan) is not None:
+        return
+    bounds = bounds_of(plan)
+    unbound = [name for name in plan.open.names if name not in bounds or bounds[name].high is None]
+    raise UnsupportedError(
+        f"runtime '{runtime.kind}' has no heap, and the size '{min(unbound, default='?')}' has no "
+        "largest value",
+        hint="a range such as --shape input:1..32,3,224,224, or numbers",
+    )
 
 
 def codegen_context(request: BuildRequest, regions: Sequence[CompiledUnit]) -> CodegenContext:

@@ -6,7 +6,6 @@ family's file, or ``<family>_rules.py`` beside it, gives or refuses the rule by 
 
 ================================  =====================================================
 :mod:`.derivative`                how derivatives are carried back through it
-:mod:`.batch_axis`                whether positions of a batch stay apart, and at which axis
 :mod:`.integer_forms`             what becomes of it between dequantize and quantize
 :mod:`.rewriting`                 simplifications, and formulas that models write for it
 ================================  =====================================================

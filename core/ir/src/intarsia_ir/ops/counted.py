@@ -19,7 +19,6 @@ from ..tir.func import PrimFunc
 from ..tir.stmt import IfStmt, Stmt
 from ..tir.tensor import extents
 from .arrays import Array
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .type_rules import operands, same_size, shape_text
@@ -165,6 +164,5 @@ class ChosenBoxes(Op):
         return PrimFunc("chosen_boxes", (given, chosen, rows), 1, allocate((filled,), body))
 
 
-BATCH_AXES.refuse("how many there are depends on all positions", NonZero, ChosenBoxes)
 DERIVATIVES.refuse("a place has no slope", NonZero, ChosenBoxes)
 INTEGER_FORMS.refuse("places are no quantized numbers", NonZero, ChosenBoxes)

@@ -19,7 +19,6 @@ from ..tir.func import PrimFunc
 from ..tir.stmt import Stmt
 from ..tir.tensor import extents
 from .arrays import Array, in_float32
-from .batch_axis import BATCH_AXES, give_batch_axis, other_axis
 from .derivative import DERIVATIVES, derivative
 from .elements import accumulator
 from .integer_forms import INTEGER_FORMS
@@ -180,9 +179,5 @@ def _cumsum_derivative(step: DerivativeStep, attrs: RunningAttrs) -> Contributio
     return [step.adjoint.apply(Cumsum, attrs=back)]
 
 
-give_batch_axis(other_axis, Cumsum)
-
-
-BATCH_AXES.refuse("no model of open sizes has needed it: no rule is written", Cumprod)
 DERIVATIVES.refuse("no rule is written that is right at zeros", Cumprod)
 INTEGER_FORMS.refuse("running sums and products outgrow 32 bits", Cumsum, Cumprod)

@@ -19,7 +19,6 @@ from ..graph.types import TensorType, Type
 from ..tir.expr import PrimExpr, cast, const, equal, select
 from ..tir.tensor import Tensor, compute, extents
 from .arrays import Array, numpy_dtype
-from .batch_axis import BATCH_AXES, BatchAxis, BatchedCall, batch_axis, give_batch_axis, repeated
 from .derivative import DERIVATIVES, derivative
 from .integer_forms import INTEGER_FORMS
 from .run_sizes import check_sizes
@@ -199,18 +198,6 @@ def _triangular_derivative(step: DerivativeStep, attrs: Triangular.Attrs) -> Con
     return [step.adjoint.apply(Triangular, attrs=attrs)]
 
 
-@batch_axis(Triangular)
-def _triangular_axis(batched: BatchedCall) -> BatchAxis | None:
-    """An axis before the last two."""
-    axis = batched.only()
-    return axis if axis is not None and axis.axis < len(batched.shape) - 2 else None
-
-
-give_batch_axis(repeated, Full, resized=("shape",))
-
-
-BATCH_AXES.refuse("it counts along its only axis", Arange)
-BATCH_AXES.refuse("its elements are sizes", Sizes)
 DERIVATIVES.refuse("it has no operand", Sizes)
 DERIVATIVES.refuse("it has no operand of floating-point numbers that it is computed from", Full)
 DERIVATIVES.refuse("its steps count elements, which changes by jumps", Arange)

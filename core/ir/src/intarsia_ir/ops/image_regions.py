@@ -22,7 +22,6 @@ from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
 from ..tir.tensor import extents, lowest
 from .arrays import Array, widen
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .elements import accumulator, wide
 from .integer_forms import INTEGER_FORMS
@@ -239,6 +238,5 @@ class _Region(Struct, frozen=True):
         return allocate((total,), body)
 
 
-BATCH_AXES.refuse("regions pick any image of the batch", RoiAlign)
 DERIVATIVES.refuse("no operator adds pixels up at the places they were taken from", RoiAlign)
 INTEGER_FORMS.refuse("it weighs pixels with real numbers", RoiAlign)

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec.structs import replace
 
 from ..graph.expr import constant
 from . import binary, indexing, scatter
 from .arrays import numpy_dtype
-from .batch_axis import BATCH_AXES, BatchAxis, BatchedCall, batch_axis
 from .derivative import DERIVATIVES, derivative
 from .integer_forms import INTEGER_FORMS, give_passing
 from .terms import Contributions, DerivativeStep, Term
@@ -68,41 +66,6 @@ def _within(indices: Term, *sizes: int) -> Term:
     return counted.apply(binary.Maximum, 0).apply(binary.Minimum, last)
 
 
-@batch_axis(indexing.Take)
-def _taken_axis(batched: BatchedCall) -> BatchAxis | None:
-    """Taken along another axis, or at indices that have the batch axis."""
-    data, indices = batched.operand_axes
-    (axis,) = batched.axes("axis")
-    if indices is not None:
-        return replace(indices, axis=axis + indices.axis) if data is None else None
-    if data is None or data.axis == axis:
-        return None
-    shift = 0 if data.axis < axis else len(batched.shapes[1]) - 1
-    return replace(data, axis=data.axis + shift)
-
-
-@batch_axis(indexing.GatherElements)
-def _gathered_axis(batched: BatchedCall) -> BatchAxis | None:
-    """Both operands have the batch on an axis that is not gathered along."""
-    axis = batched.common()
-    return None if axis is None or axis.axis in batched.axes("axis") else axis
-
-
-@batch_axis(indexing.OneHot)
-def _one_hot_axis(batched: BatchedCall) -> BatchAxis | None:
-    """One place further if the new axis is before it."""
-    axis = batched.operand_axes[0]
-    return axis and replace(axis, axis=axis.axis + (axis.axis >= batched.axes("axis")[0]))
-
-
-BATCH_AXES.refuse(
-    "indices pick from any position",
-    indexing.GatherNd,
-)
-BATCH_AXES.refuse(
-    "the lengths of sequences and the batch are two axes that are told apart by attributes alone",
-    indexing.ReverseSequence,
-)
 give_passing(indexing.GatherElements, indexing.GatherNd, indexing.Take)
 
 

@@ -39,7 +39,6 @@ from ..tir.expr import (
 from ..tir.func import PrimFunc
 from ..tir.stmt import Stmt
 from .arrays import Array
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .recurrent_loops import buffer_of, items, set_items, spread
@@ -248,6 +247,5 @@ def _nibble(code: PrimExpr, half: int) -> PrimExpr:
     return cast(bits, DType.FLOAT32)
 
 
-BATCH_AXES.refuse("rows of any number need no chunks", Int4Matmul)
 DERIVATIVES.refuse("weights of 4 bits are not trained", Int4Matmul)
 INTEGER_FORMS.refuse("rows are real numbers", Int4Matmul)

@@ -38,7 +38,6 @@ from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import IfStmt, Stmt
 from ..tir.tensor import extents
 from .arrays import Array, widen
-from .batch_axis import BatchAxis, BatchedCall, give_batch_axis
 from .derivative import DERIVATIVES
 from .elements import accumulator
 from .integer_forms import INTEGER_FORMS
@@ -235,12 +234,5 @@ class Inverse(Op):
         return PrimFunc("inverse", (given, out, work, made), 1, body, scratch=2)
 
 
-def _before_matrices(batched: BatchedCall) -> BatchAxis | None:
-    """An axis before the last two."""
-    axis = batched.only()
-    return axis if axis is not None and axis.axis < len(batched.shapes[0]) - 2 else None
-
-
-give_batch_axis(_before_matrices, Determinant, Inverse)
 DERIVATIVES.refuse("no training of a model has needed it: no rule is written", Determinant, Inverse)
 INTEGER_FORMS.refuse("elimination divides by what it finds", Determinant, Inverse)

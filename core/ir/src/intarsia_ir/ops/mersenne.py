@@ -23,7 +23,6 @@ from ..tir.func import PrimFunc
 from ..tir.stmt import Stmt
 from ..tir.tensor import extents
 from .arrays import Array
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .random import check_state
@@ -118,6 +117,5 @@ def _tempered(word: PrimExpr) -> PrimExpr:
     return word ^ (word >> 18)
 
 
-BATCH_AXES.refuse("a sample must not have the draws of another", MersenneWords)
 DERIVATIVES.refuse("bits have no slope", MersenneWords)
 INTEGER_FORMS.refuse("it has no operand that could be quantized", MersenneWords)

@@ -20,7 +20,6 @@ from ..tir.func import PrimFunc
 from ..tir.stmt import IfStmt, Stmt
 from ..tir.tensor import extents
 from .arrays import Array
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .type_rules import check_dtype, is_index, operands, same_size, shape_text
@@ -136,6 +135,5 @@ class _Counter(Struct, frozen=True):
         return one
 
 
-BATCH_AXES.refuse("rows of any number need no chunks", CountNgrams)
 DERIVATIVES.refuse("counts have no slope", CountNgrams)
 INTEGER_FORMS.refuse("its operands are words, no quantized numbers", CountNgrams)

@@ -8,16 +8,12 @@ from msgspec.structs import replace
 
 from ..graph.expr import Call, Constant, Expr, call, constant, tensor_type
 from . import nn
-from .batch_axis import first_axis, give_batch_axis, product
 from .derivative import derivative
 from .nn import Conv
 from .rewriting import simplification
 from .slicing import Pad
 from .terms import Contributions, DerivativeStep, Term
 from .windows import Padding
-
-give_batch_axis(first_axis, Conv, nn.ConvTranspose)
-give_batch_axis(product, nn.Matmul)
 
 
 @derivative(nn.Matmul)

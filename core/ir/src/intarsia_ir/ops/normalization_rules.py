@@ -9,7 +9,6 @@ from ..graph.expr import Call, Expr, call
 from ..graph.pattern import Match, Pattern, Wildcard, op
 from ..graph.types import TensorType
 from . import normalization, unary
-from .batch_axis import axis_before, first_axis, give_batch_axis, other_axis
 from .constants import scalar_value
 from .derivative import expansion
 from .integer_forms import INTEGER_FORMS
@@ -17,12 +16,6 @@ from .normalization import LayerNorm
 from .reduce import ReduceOp
 from .rewriting import spelled
 from .terms import Term
-
-give_batch_axis(axis_before, LayerNorm, normalization.RmsNorm)
-give_batch_axis(other_axis, normalization.L2Normalize)
-give_batch_axis(
-    first_axis, normalization.BatchNorm, normalization.InstanceNorm, normalization.GroupNorm
-)
 
 
 def _standard(x: Term, axes: Sequence[int], epsilon: float, *, centre: bool = True) -> Term:

@@ -12,7 +12,6 @@ from ..graph.expr import Call, Expr, call, constant
 from ..graph.types import TensorType
 from . import binary, nn, pooling, reduce, slicing
 from .arrays import numpy_dtype
-from .batch_axis import first_axis, give_batch_axis
 from .derivative import DERIVATIVES, expansion
 from .integer_forms import INTEGER_FORMS, give_passing
 from .pooling import PoolAttrs
@@ -103,7 +102,6 @@ def pool_to_reduction(expr: Expr) -> Expr | None:
             return None
 
 
-give_batch_axis(first_axis, pooling.AvgPool, pooling.MaxPool, pooling.Lrn)
 give_passing(pooling.MaxPool)
 
 

@@ -27,7 +27,6 @@ from . import (
     softmax,
 )
 from .arrays import Array
-from .batch_axis import BATCH_AXES, first_axis, give_batch_axis, product, reduced
 from .constants import per_channel
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS, Parameters, quantized_form
@@ -243,15 +242,6 @@ def _call(
     return call(op, *operands, span=span)
 
 
-give_batch_axis(first_axis, qnn_linear.ConvInteger, qnn_linear.Conv, qnn_elements.AvgPool)
-give_batch_axis(product, qnn_linear.MatmulInteger, qnn_linear.Matmul)
-give_batch_axis(reduced, qnn_elements.Mean)
-BATCH_AXES.refuse(
-    "no model of open sizes has needed it: no rule is written",
-    qnn_linear.ConvTranspose,
-    qnn_normalization.Softmax,
-    qnn_normalization.LayerNorm,
-)
 _ON_INTEGERS: tuple[type[Op], ...] = (
     *(qnn_linear.ConvInteger, qnn_linear.Conv, qnn_linear.ConvTranspose),
     *(qnn_linear.MatmulInteger, qnn_linear.Matmul),

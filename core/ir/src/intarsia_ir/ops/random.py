@@ -20,7 +20,6 @@ from ..graph.types import TensorType, Type
 from ..tir.expr import PrimExpr, cast, const, index
 from ..tir.tensor import Tensor, compute
 from .arrays import Array
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .run_sizes import check_sizes
@@ -137,6 +136,5 @@ def check_state(name: str, state: TensorType) -> None:
         raise TypeRuleError(f"{name}: a state is int64 (2,) or (3,), not {state}")
 
 
-BATCH_AXES.refuse("a sample must not have the draws of another", RandomBits)
 DERIVATIVES.refuse("bits have no slope", RandomBits)
 INTEGER_FORMS.refuse("it has no operand that could be quantized", RandomBits)

@@ -21,7 +21,6 @@ from ..tir.expr import PrimExpr
 from ..tir.func import PrimFunc
 from ..tir.stmt import Stmt
 from .arrays import Array, sigmoid
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .recurrent_loops import (
@@ -268,6 +267,5 @@ def _check_vector(name: str, what: str, vector: TensorType, count: int) -> None:
         raise TypeRuleError(f"{name}: {what} is {vector}, not one of {count} elements")
 
 
-BATCH_AXES.refuse("no model of padded batches has needed it: no rule is written", Lstm, Gru)
 DERIVATIVES.refuse("training goes through unrolled steps: no rule is written", Lstm, Gru)
 INTEGER_FORMS.refuse("states are fed back, and gates need real functions", Lstm, Gru)

@@ -17,7 +17,6 @@ from ..tir.expr import PrimExpr, maximum
 from ..tir.func import PrimFunc
 from ..tir.stmt import Stmt
 from .arrays import Array
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .recurrent import check_layer, hidden_size, step_numbers
@@ -109,6 +108,5 @@ def _step(layer: Layer, at: PrimExpr, rows: Rows, *, is_tanh: bool) -> Stmt:
     return layer.over_vectors(layer.hidden, columns)
 
 
-BATCH_AXES.refuse("no model of padded batches has needed it: no rule is written", Rnn)
 DERIVATIVES.refuse("training goes through unrolled steps: no rule is written", Rnn)
 INTEGER_FORMS.refuse("states are fed back, and a function is real", Rnn)

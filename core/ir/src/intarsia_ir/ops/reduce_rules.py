@@ -7,14 +7,12 @@ from math import prod
 
 from ..graph.expr import Call, Expr, call
 from . import cumulative, reduce
-from .batch_axis import give_batch_axis, reduced
 from .derivative import DERIVATIVES, derivative
 from .integer_forms import INTEGER_FORMS, give_passing
 from .reduce import ReduceOp
 from .rewriting import simplification
 from .terms import Contributions, DerivativeStep, Term
 
-give_batch_axis(reduced, ReduceOp, reduce.ArgOp)
 give_passing(reduce.Max)
 
 

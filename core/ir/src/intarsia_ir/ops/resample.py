@@ -13,7 +13,6 @@ from ..graph.types import TensorType, Type
 from ..tir.expr import INDEX, PrimExpr, cast, maximum, minimum
 from ..tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
 from .arrays import Array, widen
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .elements import narrowed, wide
 from .integer_forms import INTEGER_FORMS
@@ -81,6 +80,5 @@ class Resample(Op):
         return narrowed(compute(shape, element, name="nn_resample"), x.dtype, "resample_rounded")
 
 
-BATCH_AXES.refuse("each result is a sum over neighbours that are known when it runs", Resample)
 DERIVATIVES.refuse("no operator adds elements up at the places they were taken from", Resample)
 INTEGER_FORMS.refuse("it weighs neighbours with real numbers", Resample)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from ..graph.op import OpAttrs
-from .batch_axis import first_axis, give_batch_axis
 from .derivative import DERIVATIVES
 from .integer_forms import give_passing
 from .resize import DepthToSpace, Resize, SpaceToDepth
@@ -14,8 +13,6 @@ def _takes_nearest(attrs: OpAttrs) -> bool:
     return isinstance(attrs, Resize.Attrs) and attrs.mode == "nearest"
 
 
-give_batch_axis(first_axis, Resize, resized=("sizes",))
-give_batch_axis(first_axis, DepthToSpace, SpaceToDepth)
 give_passing(Resize, where=_takes_nearest)
 give_passing(DepthToSpace, SpaceToDepth)
 

@@ -15,7 +15,6 @@ from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, TensorType, Type
 from ..tir.tensor import Tensor
 from .arrays import Array
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .type_rules import operands
@@ -87,6 +86,5 @@ def check_sizes(name: str, *types: TensorType) -> None:
             raise TypeRuleError(f"{name}: {type_} is no size")
 
 
-BATCH_AXES.refuse("a size belongs to all positions of a batch", SizeOf, WithSizes)
 DERIVATIVES.refuse("a size has no slope", SizeOf, WithSizes)
 INTEGER_FORMS.refuse("sizes are no quantized numbers", SizeOf, WithSizes)

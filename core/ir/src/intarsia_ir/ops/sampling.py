@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from intarsia_runtime.errors import TypeRuleError
-from intarsia_runtime.size import minimum, product
+from intarsia_runtime.size import Size, minimum, product
 
 from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
@@ -21,7 +21,6 @@ from ..tir.expr import INDEX, PrimExpr, cast
 from ..tir.intrinsic import Intrinsic
 from ..tir.tensor import Tensor, compute
 from .arrays import Array, widen
-from .batch_axis import first_axis_of_all, give_batch_axis
 from .derivative import DERIVATIVES
 from .elements import wide
 from .integer_forms import INTEGER_FORMS
@@ -42,13 +41,15 @@ class _Arithmetic(Struct, Generic[P], frozen=True):
         floor: The next whole number below.
         round: The nearest whole number, ties to even.
         clip: The nearest number from 0 to a limit.
+        largest: The larger of two numbers.
         absolute: Without the sign.
         choose: The second where the first is above 0.5, else the third.
     """
 
     floor: Callable[[P], P]
     round: Callable[[P], P]
-    clip: Callable[[P, float], P]
+    clip: Callable[[P, P | float], P]
+    largest: Callable[[P, float], P]
     absolute: Callable[[P], P]
     choose: Callable[[P, P, P], P]
 
@@ -98,7 +99,7 @@ class GridSample(Op):
         """The weighted sum of the neighbours of each place."""
         sizes, places, data = x.shape[2:], widen(grid), widen(x)
         near = [
-            _neighbours(_ARRAYS, attrs, places[..., -1 - axis], size)
+            _neighbours(_ARRAYS, attrs, places[..., -1 - axis], float(size))
             for axis, size in enumerate(sizes)
         ]
         total = np.zeros((*x.shape[:2], *grid.shape[1:-1]), data.dtype)
@@ -119,7 +120,7 @@ class GridSample(Op):
             near: list[list[tuple[PrimExpr, PrimExpr | None]]] = []
             for axis, size in enumerate(sizes):
                 place = wide(grid[(batch, *point, len(sizes) - 1 - axis)])
-                near.append(_neighbours(_ELEMENTS, attrs, place, size))
+                near.append(_neighbours(_ELEMENTS, attrs, place, _number(size, place)))
             terms: list[PrimExpr] = []
             for corner in itertools.product(*near):
                 term = _read(x, (batch, channel), [place for place, _ in corner])
@@ -165,20 +166,25 @@ def _read(x: Tensor, before: tuple[PrimExpr, PrimExpr], places: Sequence[PrimExp
     inside: list[PrimExpr] = []
     indices: list[PrimExpr] = []
     for place, size in zip(places, x.shape[2:], strict=True):
-        inside += [place >= 0.0, place <= float(size - 1)]
+        inside += [place >= 0.0, place <= _number(size - 1, place)]
         indices.append(tir.minimum(tir.maximum(cast(place, INDEX), 0), size - 1))
     value = wide(x[(*before, *indices)])
     return tir.select(tir.all_of(inside), value, 0.0)
 
 
+def _number(size: Size, place: PrimExpr) -> PrimExpr | float:
+    """Return a size as a number of the type of a place: a constant, or an expression."""
+    return float(size) if isinstance(size, int) else cast(tir.index(size), place.dtype)
+
+
 def _neighbours(
-    math: _Arithmetic[P], attrs: GridSample.Attrs, place: P, size: int
+    math: _Arithmetic[P], attrs: GridSample.Attrs, place: P, size: P | float
 ) -> list[tuple[P, P | None]]:
     """Return the positions along one size that a place of the grid reads, each with its weight.
 
     Positions are whole numbers, and may lie outside; no weight is 1.
     """
-    spot = (place + 1.0) * (0.5 * (size - 1)) if attrs.align_corners else _between(place, size)
+    spot = (place + 1.0) * ((size - 1.0) * 0.5) if attrs.align_corners else _between(place, size)
     if attrs.mode == "nearest":
         return [(math.round(_inside(math, attrs, math.round(spot), size)), None)]
     if attrs.mode == "linear":
@@ -195,9 +201,9 @@ def _neighbours(
     ]
 
 
-def _between(place: P, size: int) -> P:
+def _between(place: P, size: P | float) -> P:
     """The spot of a place if -1 and 1 are the outer edges of the outermost elements."""
-    return ((place + 1.0) * float(size) - 1.0) * 0.5
+    return ((place + 1.0) * size - 1.0) * 0.5
 
 
 def _near(distance: P) -> P:
@@ -210,7 +216,7 @@ def _far(distance: P) -> P:
     return ((distance * KEYS - 5.0 * KEYS) * distance + 8.0 * KEYS) * distance - 4.0 * KEYS
 
 
-def _inside(math: _Arithmetic[P], attrs: GridSample.Attrs, spot: P, size: int) -> P:
+def _inside(math: _Arithmetic[P], attrs: GridSample.Attrs, spot: P, size: P | float) -> P:
     """Move a spot that is outside into its size, as the padding says."""
     last = size - 1.0
     if attrs.padding == "border":
@@ -219,8 +225,10 @@ def _inside(math: _Arithmetic[P], attrs: GridSample.Attrs, spot: P, size: int) -
         return spot
     low, high = (0.0, last) if attrs.align_corners else (-0.5, size - 0.5)
     span = high - low
-    if span <= 0:
+    if isinstance(span, float) and span <= 0:
         return spot * 0.0
+    if not isinstance(span, float):  # of one element; the rest is clipped to it
+        span = math.largest(span, 1.0)
     away = math.absolute(spot - low)
     turns = math.floor(away / span)
     rest = away - turns * span
@@ -228,8 +236,8 @@ def _inside(math: _Arithmetic[P], attrs: GridSample.Attrs, spot: P, size: int) -
     return math.clip(math.choose(odd, high - rest, rest + low), last)
 
 
-def _clip_array(value: Array, last: float) -> Array:
-    return np.clip(value, 0, value.dtype.type(last))
+def _clip_array(value: Array, last: Array | float) -> Array:
+    return np.clip(value, 0, np.asarray(last).astype(value.dtype))
 
 
 def _choose_array(odd: Array, one: Array, other: Array) -> Array:
@@ -244,7 +252,7 @@ def _round_element(value: PrimExpr) -> PrimExpr:
     return tir.intrinsic(Intrinsic.ROUND, value)
 
 
-def _clip_element(value: PrimExpr, last: float) -> PrimExpr:
+def _clip_element(value: PrimExpr, last: PrimExpr | float) -> PrimExpr:
     return tir.minimum(tir.maximum(value, 0.0), last)
 
 
@@ -256,12 +264,18 @@ def _choose_element(odd: PrimExpr, one: PrimExpr, other: PrimExpr) -> PrimExpr:
     return tir.select(odd > 0.5, one, other)
 
 
-_ARRAYS: _Arithmetic[Array] = _Arithmetic(np.floor, np.rint, _clip_array, np.abs, _choose_array)
+_ARRAYS: _Arithmetic[Array] = _Arithmetic(
+    np.floor, np.rint, _clip_array, np.maximum, np.abs, _choose_array
+)
 _ELEMENTS: _Arithmetic[PrimExpr] = _Arithmetic(
-    _floor_element, _round_element, _clip_element, _absolute_element, _choose_element
+    _floor_element,
+    _round_element,
+    _clip_element,
+    tir.maximum,
+    _absolute_element,
+    _choose_element,
 )
 
 
-give_batch_axis(first_axis_of_all, GridSample)
 DERIVATIVES.refuse("no operator adds pixels up at the places they were taken from", GridSample)
 INTEGER_FORMS.refuse("it weighs pixels with real numbers", GridSample)

@@ -37,7 +37,6 @@ from ..tir.func import PrimFunc
 from ..tir.stmt import Stmt
 from ..tir.tensor import Tensor, compute, extents
 from .arrays import Array, is_half, widen
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .elements import wide
 from .integer_forms import INTEGER_FORMS
@@ -363,8 +362,6 @@ class TensorScatter(Op):
         return compute(cache.shape, element, name="tensor_scatter")
 
 
-BATCH_AXES.refuse("it writes at any position", ScatterElements, ScatterNd)
-BATCH_AXES.refuse("a cache is not padded: its rule is not written", TensorScatter)
 DERIVATIVES.refuse(
     "what it writes over is known when it runs: no rule is written",
     ScatterElements,

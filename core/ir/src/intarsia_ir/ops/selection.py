@@ -37,7 +37,6 @@ from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import IfStmt, Stmt
 from ..tir.tensor import extents
 from .arrays import Array, is_floating, widen
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .elements import wide
 from .integer_forms import INTEGER_FORMS
@@ -308,6 +307,5 @@ class _Heap(Struct, frozen=True):
         return allocate((hole, below), steps)
 
 
-BATCH_AXES.refuse("it gives values and indices, of which only the values have a rule", TopK)
 DERIVATIVES.refuse("its indices have no slope, and its values no rule of their own yet", TopK)
 INTEGER_FORMS.refuse("it gives indices beside the values", TopK)

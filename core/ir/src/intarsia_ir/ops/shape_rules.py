@@ -3,25 +3,12 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TypeVar
-
-from msgspec.structs import replace
 
 from ..graph.expr import Call, Expr, TupleGetItem, call, get_item, make_tuple
 from ..graph.op import OpAttrs
 from ..graph.types import TensorType
 from . import shape
-from .batch_axis import (
-    BatchAxis,
-    BatchedCall,
-    aligned,
-    batch_axis,
-    give_batch_axis,
-    kept,
-    other_axis,
-    repeated,
-)
 from .constants import is_static
 from .derivative import derivative
 from .integer_forms import INTEGER_FORMS, IntegerForm, each_operand, give_passing, real
@@ -87,67 +74,6 @@ def _split_derivative(step: DerivativeStep, attrs: shape.Split.Attrs) -> Contrib
         return parts
     joined = shape.Concatenate.Attrs(axis=attrs.axis)
     return [parts[0].apply(shape.Concatenate, *parts[1:], attrs=joined)]
-
-
-@batch_axis(shape.BroadcastTo, resized=("shape",))
-def _broadcast_axis(batched: BatchedCall) -> BatchAxis | None:
-    """Copies along other axes, or one more axis before what has the size."""
-    return aligned(batched) if any(batched.operand_axes) else repeated(batched)
-
-
-@batch_axis(Reshape, resized=("shape",))
-def _reshaped_axis(batched: BatchedCall) -> BatchAxis | None:
-    """Row-major: as many elements are behind one position before as after."""
-    before = batched.operand_axes[0]
-    if before is None:
-        return None
-    behind = before.inner * prod(batched.shapes[0][before.axis + 1 :])
-    after, size = 1, batched.sizes[1]
-    for axis in reversed(range(len(batched.shape))):
-        length = batched.shape[axis]
-        inner = behind // after
-        if behind % after == 0 and inner and length % (size * inner) == 0:
-            return BatchAxis(axis, length // (size * inner), inner)
-        after *= length
-        if not after:  # nothing has no order
-            return None
-    return None
-
-
-@batch_axis(Transpose)
-def _transposed_axis(batched: BatchedCall) -> BatchAxis | None:
-    """Where the axis goes."""
-    before = batched.operand_axes[0]
-    return before and replace(before, axis=batched.axes("axes").index(before.axis))
-
-
-@batch_axis(shape.Concatenate)
-def _joined_axis(batched: BatchedCall) -> BatchAxis | None:
-    """Each operand has the size, at another axis than that of joining or as whole rounds of it."""
-    first = batched.operand_axes[0]
-    if first is None or first.axis not in batched.axes("axis"):
-        return batched.common()
-    rounds = [axis for axis in batched.operand_axes if axis is not None]
-    alike = {replace(axis, outer=1) for axis in rounds}
-    if len(rounds) < len(batched.operand_axes) or len(alike) > 1:
-        return None
-    return replace(first, outer=sum(axis.outer for axis in rounds))
-
-
-@batch_axis(Split, resized=("sections",))
-def _split_axis(batched: BatchedCall) -> BatchAxis | None:
-    """Split along another axis, or into equal parts of whole rounds."""
-    axis = batched.only()
-    if axis is None or axis.axis not in batched.axes("axis"):
-        return axis
-    parts = batched.axes("sections")
-    if len(set(parts)) > 1 or axis.outer % len(parts):
-        return None
-    return replace(axis, outer=axis.outer // len(parts))
-
-
-give_batch_axis(kept, shape.Copy)
-give_batch_axis(other_axis, shape.Flip)
 
 
 @simplification(Reshape, shape.BroadcastTo)

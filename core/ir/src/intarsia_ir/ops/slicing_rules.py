@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import math
-from typing import cast
 
 import numpy as np
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from ..graph.expr import Call, Expr, call
 from ..graph.op import OpAttrs
 from . import shape, slicing
 from .arrays import Array
-from .batch_axis import BatchAxis, BatchedCall, batch_axis
 from .constants import is_static
 from .derivative import derivative
 from .integer_forms import INTEGER_FORMS, IntegerForm, as_stored, give_passing, moved, real
@@ -50,34 +48,6 @@ def _pad_derivative(step: DerivativeStep, attrs: slicing.Pad.Attrs) -> Contribut
     if attrs.mode != "constant":
         return None
     return [step.adjoint.padded([(-low, -high) for low, high in attrs.widths])]
-
-
-@batch_axis(StridedSlice, resized=("begin", "end"))
-def _sliced_axis(batched: BatchedCall) -> BatchAxis | None:
-    """All positions are taken, or whole rounds of them."""
-    axis = batched.only()
-    if axis is None or batched.axes("strides")[axis.axis] != 1:
-        return None
-    found: set[tuple[int, ...]] = set()
-    for one, size in zip(batched.calls, batched.sizes, strict=True):
-        attrs = asdict(one.attrs)
-        begin, end = list(attrs["begin"]), list(attrs["end"])
-        length = size * axis.inner
-        first, rest = divmod(begin.pop(axis.axis), length)
-        last, more = divmod(end.pop(axis.axis), length)
-        if rest or more:
-            return None
-        found.add((first, last, *begin, *end))
-    (first, last, *_), *others = found
-    return None if others else replace(axis, outer=last - first)
-
-
-@batch_axis(Pad)
-def _padded_axis(batched: BatchedCall) -> BatchAxis | None:
-    """Padded along other axes."""
-    axis = batched.only()
-    widths = cast("tuple[tuple[int, int], ...]", batched.attrs["widths"])
-    return axis if axis is not None and widths[axis.axis] == (0, 0) else None
 
 
 @simplification(StridedSlice)

@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 from . import softmax, unary
-from .batch_axis import give_batch_axis, other_axis
 from .derivative import derivative
 from .integer_forms import INTEGER_FORMS
 from .terms import Contributions, DerivativeStep
-
-give_batch_axis(other_axis, softmax.SoftmaxOp)
 
 
 @derivative(softmax.Softmax)

@@ -35,7 +35,6 @@ from ..tir.func import PrimFunc
 from ..tir.stmt import IfStmt, Stmt, Store
 from ..tir.tensor import extents
 from .arrays import Array
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .type_rules import operands, same_size, shape_text
@@ -289,6 +288,5 @@ def _gone(lanes: int) -> PrimExpr:
     return _spread(const(_GONE, DType.FLOAT32), lanes)
 
 
-BATCH_AXES.refuse("boxes compete with each other", NonMaxSuppression)
 DERIVATIVES.refuse("an index has no slope", NonMaxSuppression)
 INTEGER_FORMS.refuse("overlaps of boxes are compared as real numbers", NonMaxSuppression)

@@ -31,7 +31,6 @@ from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
 from ..tir.tensor import extents
 from .arrays import Array
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .type_rules import check_dtype, is_float, operands, same_dtype, shape_text
@@ -146,6 +145,5 @@ class TreeLeaves(Op):
         return PrimFunc("tree_leaves", (*given, out), 1, body)
 
 
-BATCH_AXES.refuse("rows of any number need no chunks", TreeLeaves)
 DERIVATIVES.refuse("a leaf has no slope", TreeLeaves)
 INTEGER_FORMS.refuse("splits are real numbers", TreeLeaves)

@@ -19,7 +19,6 @@ from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import IfStmt, Stmt
 from ..tir.tensor import extents
 from .arrays import Array, is_floating, widen
-from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .elements import wide
 from .integer_forms import INTEGER_FORMS
@@ -252,6 +251,5 @@ def _before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return binary(BinaryOp.OR, a < b, binary(BinaryOp.AND, is_nan, equal(a, a)))
 
 
-BATCH_AXES.refuse("rows are compared with each other", Unique)
 DERIVATIVES.refuse("the number of a row has no slope", Unique)
 INTEGER_FORMS.refuse("it gives numbers of rows, not elements", Unique)

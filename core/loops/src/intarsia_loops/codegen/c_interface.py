@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -23,6 +23,7 @@ from intarsia_runtime.artifact.plan import (
     CopyStep,
     RegionStep,
     TensorSpec,
+    frame_entries,
 )
 from intarsia_runtime.artifact.plan_walk import all_arguments, all_steps, guards_of_steps
 from intarsia_runtime.artifact.tensors import array_bytes
@@ -48,6 +49,14 @@ static void copy_bytes(void *restrict to, const void *restrict from, uintptr_t c
 """
 
 
+class Frame(SizeTexts, Protocol):
+    """The frame of a plan of open sizes, in C."""
+
+    def offset(self, slot: int, /) -> str:
+        """Return where a slot of the workspace begins, in bytes."""
+        ...
+
+
 class Interface(Struct, frozen=True, dict=True):
     """Names of a model's tensors in C, and the text that declares and uses them.
 
@@ -59,6 +68,8 @@ class Interface(Struct, frozen=True, dict=True):
         constant_alignment: Of the weights' addresses, in bytes.
         called: Regions whose functions are in the program: ``<prefix>_<region>_call``. Without
             them C alone cannot run a plan that calls regions.
+        is_bounded: Whether open sizes have a largest value, so that the program has memory for
+            all of them. The structure of the inputs then has a number for each size.
     """
 
     plan: CallPlan
@@ -67,11 +78,18 @@ class Interface(Struct, frozen=True, dict=True):
     alignment: int = ALIGNMENT
     constant_alignment: int = ALIGNMENT
     called: tuple[str, ...] = ()
+    is_bounded: bool = False
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Names of the inputs, as members of a C structure."""
         return _members([spec.name for spec in self.plan.inputs])
+
+    @cached_property
+    def sizes(self) -> tuple[str, ...]:
+        """Names of the open sizes, as members of the structure of the inputs."""
+        names = () if self.plan.open is None else self.plan.open.names
+        return _members([*(spec.name for spec in self.plan.inputs), *names])[len(self.inputs) :]
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
@@ -89,7 +107,7 @@ class Interface(Struct, frozen=True, dict=True):
 
         A plan of open sizes needs somebody who lays its memory out.
         """
-        if self.plan.open is not None:
+        if self.plan.open is not None and not self.is_bounded:
             return False
         return bool(self.called) or not any(
             isinstance(step, RegionStep) for step in all_steps(self.plan.steps)
@@ -127,7 +145,7 @@ class Interface(Struct, frozen=True, dict=True):
         ]
         if self.whole:
             parts += [
-                *_struct(f"{name}_inputs", self.inputs, self.plan.inputs, "const "),
+                *_struct(f"{name}_inputs", self.inputs, self.plan.inputs, "const ", self.sizes),
                 *_struct(f"{name}_outputs", self.outputs, self.plan.outputs, ""),
             ]
             parts += [*self._declared_constants(), *self._declared_regions()]
@@ -143,7 +161,8 @@ class Interface(Struct, frozen=True, dict=True):
     def _returned(self) -> list[str]:
         """Return the comment that says what a run returns."""
         returned = "0, or -1 if a region fails" if self.called else "0"
-        guards = guards_of_steps(self.plan)
+        early = () if self.plan.open is None else self.plan.open.guards
+        guards = [*early, *guards_of_steps(self.plan)]
         if not guards:
             return [f"/* Runs the model once; returns {returned}. No two pointers may overlap. */"]
         rows = [f"   {number}: {c_comment(guard.why)}" for number, guard in enumerate(guards, 1)]
@@ -191,15 +210,23 @@ class Interface(Struct, frozen=True, dict=True):
         ]
         return head + f",\n{' ' * len(head)}".join(parameters) + ")"
 
-    def run(self, region: RegionCall | None = None) -> str:
+    def run(self, region: RegionCall | None = None, frame: Frame | None = None) -> str:
         """Return the definition of the function; nothing if the plan calls regions.
 
         Args:
             region: Writes the call of a region whose function the program has.
+            frame: Sizes and offsets of a plan of open sizes.
         """
         if not self.whole:
             return _COPY if self._copies() else ""
-        lines = [*self.steps(self.member, region or _no_region)]
+        laid_out = [] if frame is None else self._lay_out()
+
+        def place(arg: Argument) -> str:
+            if frame is None or arg.place is not ArgumentSource.WORKSPACE:
+                return self.member(arg)
+            return f"memory + {frame.offset(arg.index)}"
+
+        lines = [*laid_out, *self.steps(place, region or _no_region, frame)]
         text = "\n".join(lines)
         unused = [
             f"    (void){name};"
@@ -218,6 +245,13 @@ class Interface(Struct, frozen=True, dict=True):
         body = [self.signature(), "{", *memory, *unused, *lines, "    return 0;", "}", ""]
         return "\n".join([*([_COPY] if self._copies() else []), *body])
 
+    def _lay_out(self) -> list[str]:
+        """Return the statements that compute sizes and offsets, and refuse what guards forbid."""
+        lines = [f"    int64_t frame[{frame_entries(self.plan)}];", "    int32_t refused;"]
+        lines += [f"    frame[{n}] = inputs->{name};" for n, name in enumerate(self.sizes)]
+        call = "    refused = plan_sizes(frame);"
+        return [*lines, call, "    if (refused != 0) {", "        return refused;", "    }"]
+
     def steps(
         self,
         place: AddressOf,
@@ -227,7 +261,8 @@ class Interface(Struct, frozen=True, dict=True):
         poll: str | None = None,
     ) -> list[str]:
         """Return the statements that carry out the plan; see :class:`Statements`."""
-        return Statements(place, region, frame, sizes, poll).write(self.plan.steps)
+        early = 0 if self.plan.open is None or not self.is_bounded else len(self.plan.open.guards)
+        return Statements(place, region, frame, sizes, poll, guards=early).write(self.plan.steps)
 
     def _copies(self) -> bool:
         return any(isinstance(step, CopyStep) for step in all_steps(self.plan.steps))
@@ -302,11 +337,16 @@ def _members(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _struct(
-    name: str, members: Sequence[str], specs: Sequence[TensorSpec], const: str
+    name: str,
+    members: Sequence[str],
+    specs: Sequence[TensorSpec],
+    const: str,
+    sizes: Sequence[str] = (),
 ) -> list[str]:
     rows = [
         f"    {const}{MEMORY_TYPES[spec.dtype]} *{member}; "
         f"/* {spec.dtype}[{', '.join(str(size) for size in spec.shape)}] */"
         for member, spec in zip(members, specs, strict=True)
     ]
+    rows += [f"    int64_t {size}; /* a size, in elements */" for size in sizes]
     return [f"struct {name} {{", *(rows or ["    char none;"]), "};", ""]

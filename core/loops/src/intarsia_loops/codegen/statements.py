@@ -64,6 +64,7 @@ class Statements:
         frame: Gives the sizes of a plan of open sizes; ``None`` if all are numbers.
         sizes: Writes what reads sizes that steps compute.
         poll: A call that is 0 where the user wants a loop to end; ``None`` if nobody can.
+        guards: How many guards were checked before the steps.
     """
 
     def __init__(
@@ -73,13 +74,15 @@ class Statements:
         frame: SizeTexts | None = None,
         sizes: SizesRead | None = None,
         poll: str | None = None,
+        *,
+        guards: int = 0,
     ) -> None:
         self._place = place
         self._region = region
         self._frame = frame
         self._sizes = sizes
         self._poll = poll
-        self._guards = 0
+        self._guards = guards
         self._loops = 0  # of which one is around the other now
         self._iterations: list[str] = []
 

@@ -314,7 +314,7 @@ class CallPlan(Struct, frozen=True):
         outputs: The model's outputs, in its order.
         constants: Names in ``params.safetensors`` of the constants that steps read.
         regions: Names of the external units, in the order of ``RegionStep.region``.
-        workspace_bytes: Size of the workspace.
+        workspace_bytes: Size of the workspace; for open sizes its upper bound, 0 if unknown.
         steps: The steps, in the order of execution.
         open: The symbolic dimensions; ``None`` if all sizes are numbers.
     """

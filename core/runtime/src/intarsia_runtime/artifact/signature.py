@@ -72,56 +72,18 @@ class SizeChoice(Struct, frozen=True):
 
     Attributes:
         name: Its name in the shapes of the signature.
-        sizes: The sizes there is code for, ascending.
-        low: Smallest size that runs, if others than ``sizes`` do; 0 if only those do.
-        is_open: Whether all sizes from ``low`` on run, cut into chunks of ``sizes``, of which 1 is
-            one. Otherwise what is between two of them runs on padded inputs.
+        sizes: The sizes there is a program for, ascending.
     """
 
     name: str
     sizes: tuple[int, ...]
-    low: int = 0
-    is_open: bool = False
-
-    def fitting(self, size: int) -> int | None:
-        """Return the size whose code runs inputs of ``size`` at once; ``None`` if there is none."""
-        if size in self.sizes:
-            return size
-        if self.is_open or not self.low or size < self.low:
-            return None
-        return next((compiled for compiled in self.sizes if compiled > size), None)
-
-    @property
-    def example(self) -> int:
-        """A size that runs: the largest there is code for, or the smallest if any runs."""
-        return self.low if self.is_open else self.sizes[-1]
-
-    def chunks(self, size: int) -> tuple[int, ...]:
-        """Return the sizes, in order, that ``size`` is run as; ``()`` if it does not run.
-
-        As many of the largest as there are, then of the next.
-        """
-        if not self.is_open:
-            return () if self.fitting(size) is None else (size,)
-        found: list[int] = []
-        if size < self.low:
-            return ()
-        for compiled in reversed(self.sizes):
-            found += [compiled] * (size // compiled)
-            size %= compiled
-        return tuple(found)
 
     def __str__(self) -> str:
-        if self.is_open:
-            return f"{self.name} from {self.low} on"
-        if self.low:
-            return f"{self.name} from {self.low} to {self.sizes[-1]}"
         return f"{self.name} of {' or '.join(map(str, self.sizes))}"
 
     def to_json(self) -> JsonObject:
         """Return it as plain JSON."""
-        fields: JsonObject = {"name": self.name, "sizes": list(self.sizes), "low": self.low}
-        return {**fields, "open": True} if self.is_open else fields
+        return {"name": self.name, "sizes": list(self.sizes)}
 
 
 def signature_from_json(document: JsonObject) -> ModelSignature:
@@ -141,13 +103,11 @@ def choice_from_json(value: object) -> SizeChoice:
     """
     row = read_dict(value, "a size")
     sizes = read_sizes(row, "sizes")
-    low = read_sizes({"low": [row.get("low")]}, "low")[0]
     if not sizes or list(sizes) != sorted(set(sizes)):
         raise ArtifactError("the sizes of a passport do not ascend")
-    is_open = row.get("open", False) is True
-    if is_open and (sizes[0] != 1 or low < 1):
-        raise ArtifactError("the open sizes of a passport do not begin at 1")
-    return SizeChoice(read_str(row, "name"), sizes, low, is_open)
+    if row.get("low") or row.get("open"):  # of versions that padded inputs or cut them
+        raise ArtifactError("sizes between programs do not run", hint="compile the model again")
+    return SizeChoice(read_str(row, "name"), sizes)
 
 
 def _specs(document: JsonObject, key: str) -> tuple[ValueSpec, ...]:

@@ -12,6 +12,7 @@ from intarsia.cli.output import echo, emit_json, table
 from intarsia.cli.session import Session
 from intarsia.driver.arrays import RANDOM, plain_arrays, read_inputs
 from intarsia.driver.shapes import open_shapes
+from intarsia_runtime.artifact.size_bounds import example_sizes
 from intarsia_runtime.executors.random_inputs import seeded_state
 from intarsia_runtime.load import Executable, load
 
@@ -45,7 +46,7 @@ def command(
 
     with begin(None) as executable:
         passport = executable.passport
-        arrays = read_inputs(inputs, executable.inputs, seed, passport.sizes)
+        arrays = read_inputs(inputs, executable.inputs, seed, example_sizes(passport))
         drawn = {**arrays, **seeded_state(passport.plan, seed)}
         results = plain_arrays(executable.run(drawn))
     shapes = open_shapes(session.host(), model, arrays)
