@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A libcuda.so.1 of ours, to call the real binding without a GPU: memory is the host's, kernels are
  * the emulated ones, and a captured graph is a list. The image of a module is the path of a library.
- * A call that a GPU's driver would refuse (of work outside a capture, of an unknown stream) fails. */
+ * Work outside a capture is done at once. What a GPU's driver would refuse (an unknown stream) fails. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -34,9 +34,21 @@ static struct graph *capturing;
 static char stream, context, pool;
 static long live; /* pieces of memory not given back */
 
+static int carry_out(struct node *node)
+{
+    if (node->kernel == NULL) {
+        memcpy(node->to, node->from, node->bytes);
+        return 0;
+    }
+    return node->kernel->call(node->args, node->dims, 1) == 0 ? 0 : 700;
+}
+
 static int add(struct node node)
 {
-    if (capturing == NULL || capturing->count == MOST_NODES) {
+    if (capturing == NULL) {
+        return carry_out(&node);
+    }
+    if (capturing->count == MOST_NODES) {
         return INVALID;
     }
     capturing->nodes[capturing->count++] = node;
@@ -153,11 +165,9 @@ int cuGraphLaunch(void *ready, void *on)
 {
     struct graph *graph = ready;
     for (int n = 0; n < graph->count; ++n) {
-        struct node *node = &graph->nodes[n];
-        if (node->kernel == NULL) {
-            memcpy(node->to, node->from, node->bytes);
-        } else if (node->kernel->call(node->args, node->dims, 1) != 0) {
-            return 700;
+        const int failed = carry_out(&graph->nodes[n]);
+        if (failed != 0) {
+            return failed;
         }
     }
     return on == &stream ? 0 : INVALID;

@@ -19,6 +19,7 @@ import pytest
 
 import intarsia
 from intarsia_cuda.emulate import compile_emulated
+from intarsia_testkit.open_models import save_perceptron
 
 DIGITS = Path(__file__).resolve().parents[3] / "tests" / "e2e" / "models" / "digits"
 STUB = Path(__file__).with_name("driver_stub.c")
@@ -62,6 +63,35 @@ np.savez(answers, whole=np.concatenate(found), first=arrays[-1])
 device.close()
 """
 
+OPEN_RUN = """
+import sys
+import numpy as np
+from pathlib import Path
+from intarsia_runtime.artifact.archive import open_artifact
+from intarsia_runtime.loading import LoadRequest
+from intarsia_cuda.driver import CudaDevice
+from intarsia_cuda.open_model import OpenCudaModel
+from intarsia_cuda.program import program_from_json
+
+artifact, library, answers = sys.argv[1:]
+opened = open_artifact(Path(artifact))
+plan, files = opened.passport.plan, opened.unit_files("main")
+weights = {
+    name: np.frombuffer(weight.data, np.uint8) for name, weight in opened.weights.items()
+}
+request = LoadRequest("main", files, weights, plan.inputs, plan.outputs, 1, 0, plan)
+device = CudaDevice([library.encode() + b"\\0"])
+model = OpenCudaModel(program_from_json(files["program.json"]), plan, request, device)
+found = []
+for count in (3, 70, 70, 70, 1, 3, 3, 0):
+    x = np.arange(count * 40, dtype=np.float32).reshape(count, 40) % 7 - 3
+    y = np.zeros((count, 10), np.float32)
+    model.run(x, y)
+    found.append(y)
+np.savez(answers, *found)
+device.close()
+"""
+
 
 @pytest.fixture(scope="module")
 def stub(tmp_path_factory):
@@ -76,31 +106,47 @@ def stub(tmp_path_factory):
     return folder
 
 
-def test_a_model_runs_through_the_real_binding(stub, tmp_path):
-    built = intarsia.build(DIGITS / "digits.onnx", target="cuda -emulate")
-    artifact = built.save(tmp_path / "model.intarsia")
-    images = np.load(DIGITS / "samples.npz")["image"][:4]
-    np.save(tmp_path / "images.npy", images)
+def run_on_stub(stub, artifact, script):
+    """Run a script with an artifact, its kernels as a library, and a file for answers."""
+    folder = artifact.parent
     with zipfile.ZipFile(artifact) as archive:
         text = archive.read("units/main/kernels.cu").decode()
     heads = re.findall(r"__launch_bounds__\(\d+, 1\) (\w+)\(([^)]*)\)", text)
     counts = "".join(
-        f'extern "C" const int count_{name} = {parameters.count("*__restrict__")};\n'
+        f'extern "C" const int count_{name} = {parameters.count(",") + 1};\n'
         for name, parameters in heads
     )
-    library = tmp_path / "kernels.so"
+    library = folder / "kernels.so"
     library.write_bytes(compile_emulated(text + counts, [name for name, _ in heads]))
-    argv = [sys.executable, "-c", RUN, artifact, library, tmp_path / "answers.npz"]
+    argv = [sys.executable, "-c", script, artifact, library, folder / "answers.npz"]
     environment = os.environ | {"LD_LIBRARY_PATH": os.fspath(stub)}
     done = subprocess.run(
         argv, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "stub 0" in done.stdout
     assert "released with 0 pieces of memory" in done.stderr
-    answers = np.load(tmp_path / "answers.npz")
+    return done.stdout, np.load(folder / "answers.npz")
+
+
+def test_a_model_runs_through_the_real_binding(stub, tmp_path):
+    built = intarsia.build(DIGITS / "digits.onnx", target="cuda -emulate")
+    artifact = built.save(tmp_path / "model.intarsia")
+    images = np.load(DIGITS / "samples.npz")["image"][:4]
+    np.save(tmp_path / "images.npy", images)
+    told, answers = run_on_stub(stub, artifact, RUN)
+    assert "stub 0" in told
     with intarsia.load(artifact) as model:
         want = [model.run({"image": image[None]})["probability"] for image in images]
     np.testing.assert_array_equal(answers["whole"], np.concatenate(want))
     assert np.isfinite(answers["first"]).all()
     assert (answers["first"] != 1).any()
+
+
+def test_a_model_of_open_sizes_runs_through_the_real_binding(stub, tmp_path):
+    built = intarsia.build(save_perceptron(tmp_path), target="cuda -emulate")
+    artifact = built.save(tmp_path / "model.intarsia")
+    _, answers = run_on_stub(stub, artifact, OPEN_RUN)
+    with intarsia.load(artifact) as model:
+        for found in answers.values():
+            x = np.arange(len(found) * 40, dtype=np.float32).reshape(-1, 40) % 7 - 3
+            np.testing.assert_array_equal(model.run({"x": x})["y"], found)

@@ -11,21 +11,34 @@ import sys
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from intarsia_cuda.driver import CudaDevice, device_capability, device_name
 from intarsia_cuda.loader import LoadedModel, load
-from intarsia_cuda.program import DeviceProgram, Start, plan_operations, program_from_json
+from intarsia_cuda.open_model import OpenCudaModel
+from intarsia_cuda.program import (
+    DeviceProgram,
+    Start,
+    check_program,
+    plan_operations,
+    program_from_json,
+)
 from intarsia_runtime.artifact.plan import (
     Argument,
     ArgumentSource,
     CallPlan,
     CopyStep,
+    GuardStep,
     KernelStep,
+    OpenSizes,
+    SizeGuard,
+    SizeSource,
     TensorSpec,
 )
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError, ResourceError, ToolchainError, WorkerLost
 from intarsia_runtime.loading import LoadRequest
+from intarsia_runtime.size import variable
 
 
 class Mode:
@@ -153,6 +166,135 @@ def test_a_run_is_one_graph():
     loaded.run(np.arange(4, dtype=np.float32), y, z)
     assert driver.names() == ["cuCtxSetCurrent", "cuGraphLaunch", "cuStreamSynchronize"] * 2
     assert device is not None
+
+
+N = variable("N")
+OPEN_PLAN = CallPlan(
+    inputs=(TensorSpec("x", (N,), DType.FLOAT32),),
+    outputs=(TensorSpec("y", (N,), DType.FLOAT32),),
+    constants=("w",),
+    regions=(),
+    workspace_bytes=0,
+    steps=(
+        KernelStep(
+            "f",
+            (
+                Argument(ArgumentSource.CONSTANT, 0, (4,), DType.FLOAT32),
+                Argument(ArgumentSource.INPUT, 0, (N,), DType.FLOAT32),
+                Argument(ArgumentSource.WORKSPACE, 1, (N,), DType.FLOAT32),
+            ),
+            sizes=("N",),
+        ),
+        CopyStep(
+            Argument(ArgumentSource.WORKSPACE, 1, (N,), DType.FLOAT32),
+            Argument(ArgumentSource.OUTPUT, 0, (N,), DType.FLOAT32),
+        ),
+    ),
+    open=OpenSizes((SizeSource("N", 0, 0),), (), (64, 4 * N)),
+)
+OPEN_PROGRAM = DeviceProgram(
+    "sm_80",
+    False,
+    {"kernel_f": Start(("(N + 63) // 64", 1, 1, 64, 1, 1), False, ("N",))},
+    {"f": [("kernel_f", (0, 1, 2))]},
+    {"f": 2},
+    (),
+)
+
+
+def open_model(driver):
+    weights = {"w": np.arange(4, dtype=np.float32)}
+    plan = OPEN_PLAN
+    request = LoadRequest("main", {}, weights, plan.inputs, plan.outputs, 1, 0, plan)
+    check_program(OPEN_PROGRAM, plan)
+    return OpenCudaModel(OPEN_PROGRAM, plan, request, CudaDevice([b"cubin"], driver))
+
+
+def run_open(loaded, count):
+    loaded.run(np.zeros(count, np.float32), np.zeros(count, np.float32))
+
+
+def test_new_sizes_run_at_once_and_known_ones_as_a_graph():
+    driver = Recorder()
+    loaded = open_model(driver)
+    run_open(loaded, 65)
+    assert "cuGraphInstantiate" not in driver.names()
+    function, *dims, shared, stream, (values, types), extra = driver.of("cuLaunchKernel")[0]
+    assert (dims, shared, extra) == ([2, 1, 1, 64, 1, 1], 0, 0)
+    assert types == (ctypes.c_void_p,) * 3 + (ctypes.c_int64,)
+    assert values[3] == 65
+    weight, _, _ = driver.of("cuMemcpyHtoD")[0]
+    assert values[0] == weight
+    assert driver.of("cuMemcpyHtoDAsync")[0][2] == 260
+    assert driver.of("cuMemcpyDtoDAsync")[0][2] == 260
+    assert function != stream
+    driver.calls.clear()
+    for _ in range(3):
+        run_open(loaded, 65)
+    assert driver.names().count("cuGraphInstantiate") == 1
+    assert driver.names().count("cuGraphLaunch") == 3
+    driver.calls.clear()
+    run_open(loaded, 3)
+    assert driver.names()[0] == "cuGraphExecDestroy"
+    assert "cuGraphLaunch" not in driver.names()
+    assert "cuMemAllocFromPoolAsync" not in driver.names()  # there is more than that
+
+
+def test_memory_of_open_sizes_grows_and_is_given_back_once():
+    driver = Recorder()
+    loaded = open_model(driver)
+    run_open(loaded, 64)
+    driver.calls.clear()
+    run_open(loaded, 128)
+    names = driver.names()
+    for given, taken in (
+        ("cuMemFreeAsync", "cuMemAllocFromPoolAsync"),
+        ("cuMemFreeHost", "cuMemHostAlloc"),
+    ):
+        assert names.count(given) == names.count(taken) > 0
+        assert names.index(given) < names.index(taken)
+    driver.calls.clear()
+    run_open(loaded, 180)  # half as much again was taken
+    assert "cuMemAllocFromPoolAsync" not in driver.names()
+
+
+def test_memory_that_is_not_there_is_asked_for_again():
+    driver = Recorder()
+    loaded = open_model(driver)
+    run_open(loaded, 64)
+    driver.fail["cuMemAllocFromPoolAsync"] = 2
+    with pytest.raises(ResourceError, match="no memory left"):
+        run_open(loaded, 1 << 20)
+    del driver.fail["cuMemAllocFromPoolAsync"]
+    run_open(loaded, 64)
+    run_open(loaded, 1 << 20)
+
+
+def test_nothing_is_started_or_copied_for_no_elements():
+    driver = Recorder()
+    run_open(open_model(driver), 0)
+    assert not {"cuLaunchKernel", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"} & {*driver.names()}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kernels": {"kernel_f": Start(("N", 1, 1, "N", 1, 1), False)}}, "cannot be started"),
+        ({"kernels": {"kernel_f": Start(("N", 1, 1, 2048, 1, 1), False)}}, "cannot be started"),
+        ({"kernels": {"kernel_f": Start(("M", 1, 1, 64, 1, 1), False)}}, "sizes that its step"),
+        ({"kernels": {"kernel_f": Start((1, 1, 1, 64, 1, 1), False, ("M",))}}, "sizes that its"),
+        ({"operations": plan_operations(PLAN, LAUNCHES)}, "not those of the call plan"),
+    ],
+)
+def test_programs_of_open_sizes_that_do_not_fit_the_plan(change, message):
+    with pytest.raises(ValueError, match=message):
+        check_program(replace(OPEN_PROGRAM, **change), OPEN_PLAN)
+
+
+def test_a_plan_of_open_sizes_has_kernels_and_copies():
+    branch = GuardStep(SizeGuard(N, 1, "one"))
+    with pytest.raises(ValueError, match="neither a kernel nor a copy"):
+        check_program(OPEN_PROGRAM, replace(OPEN_PLAN, steps=(*OPEN_PLAN.steps, branch)))
 
 
 def test_a_launch_has_its_dims_and_addresses():

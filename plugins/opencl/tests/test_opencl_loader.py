@@ -20,13 +20,16 @@ from intarsia_runtime.artifact.plan import (
     CopyStep,
     GuardStep,
     KernelStep,
+    OpenSizes,
     RegionStep,
     SizeGuard,
+    SizeSource,
     TensorSpec,
 )
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError, PluginError
 from intarsia_runtime.loading import LoadRequest, NativeCall
+from intarsia_runtime.size import variable
 
 F32 = DType.FLOAT32
 SOURCE = "__kernel void add(__global float *x, __global float *y) { y[0] = x[0] + 1.0f; }\n"
@@ -95,6 +98,61 @@ def test_units_that_fit_nothing(changed, message):
         made = request(stamped=changed["stamped"])
     with pytest.raises(ArtifactError, match=message):
         load(made)
+
+
+OPEN_SOURCE = """
+__kernel void add(__global float *x, __global float *y, long n)
+{
+    if (get_global_id(0) < n) { y[get_global_id(0)] = x[get_global_id(0)] + 1.0f; }
+}
+"""
+N = variable("N")
+OPEN_X, OPEN_Y = (TensorSpec(name, (N,), F32) for name in "xy")
+OPEN_ARGS = tuple(
+    Argument(place, 0, (N,), F32)
+    for place in (ArgumentSource.INPUT, ArgumentSource.WORKSPACE, ArgumentSource.OUTPUT)
+)
+OPEN_PLAN = CallPlan(
+    (OPEN_X,),
+    (OPEN_Y,),
+    (),
+    (),
+    0,
+    (KernelStep("f", OPEN_ARGS[:2], sizes=("N",)), CopyStep(OPEN_ARGS[1], OPEN_ARGS[2])),
+    OpenSizes((SizeSource("N", 0, 0),), (), (4 * N,)),
+)
+OPEN_START = KernelStart("add", (0, 1), ("(N + 3) // 4", 1, 1), (4, 1, 1), ("N",))
+OPEN_PROGRAM = OpenclProgram("auto", "", False, 4, 0, {"f": (OPEN_START,)}, {"f": 1})
+
+
+def open_request(start=OPEN_START, plan=OPEN_PLAN):
+    program = replace(OPEN_PROGRAM, functions={"f": (start,)})
+    return request(program=program, plan=plan, source=OPEN_SOURCE)
+
+
+def test_a_model_of_open_sizes_runs_whatever_was_before():
+    model = load(open_request())
+    for count in (3, 9, 9, 0, 100, 1):
+        x, y = np.arange(count, dtype=np.float32), np.zeros(count, np.float32)
+        model.run(x, y)
+        np.testing.assert_array_equal(y, x + 1)
+    x, y = np.arange(6, dtype=np.float32), np.zeros(6, np.float32)
+    model.kernel("f", 6)(x, y)
+    np.testing.assert_array_equal(y, x + 1)
+
+
+@pytest.mark.parametrize(
+    "change", [{"groups": ("M", 1, 1)}, {"sizes": ("M",)}, {"sizes": ("N", "M")}]
+)
+def test_a_start_with_sizes_that_its_step_has_not(change):
+    with pytest.raises(ArtifactError, match="add cannot be started so"):
+        load(open_request(replace(OPEN_START, **change)))
+
+
+def test_a_plan_of_open_sizes_has_kernels_and_copies():
+    guard = GuardStep(SizeGuard(N, 2, "sizes differ"))
+    with pytest.raises(ArtifactError, match="neither a kernel nor a copy"):
+        load(open_request(plan=replace(OPEN_PLAN, steps=(*OPEN_PLAN.steps, guard))))
 
 
 def test_a_step_that_devices_have_not():

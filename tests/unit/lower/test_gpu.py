@@ -11,18 +11,20 @@ from intarsia_ir.graph.expr import Function, Var, call
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import INDEX, IntImm, Load, TirVar, cast, const
+from intarsia_ir.tir.expr import INDEX, IntImm, Load, TirVar, cast, const, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.module import FusedGroup
-from intarsia_ir.tir.stmt import Barrier, For, ForKind, IfStmt, Store, Thread
+from intarsia_ir.tir.passes.flatten_open import flatten_open
+from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_ir.tir.stmt import Allocate, Barrier, For, ForKind, IfStmt, Store, Thread
 from intarsia_ir.tir.walk import statements
 from intarsia_loops.codegen.c_functions import Functions
 from intarsia_loops.codegen.c_source import print_kernel
 from intarsia_loops.codegen.spelling import MEMORY_TYPES, VALUE_TYPES, Spelling
 from intarsia_loops.fuse import fuse
 from intarsia_loops.gpu.gemm import product_loops, register_tile
-from intarsia_loops.gpu.grid import bound
+from intarsia_loops.gpu.grid import bound, size_of
 from intarsia_loops.gpu.launches import split_launches
 from intarsia_loops.gpu.products import ProductTypes, conv_product, matmul_product
 from intarsia_loops.gpu.stages import device_loops
@@ -30,6 +32,7 @@ from intarsia_loops.gpu.traits import GridTraits
 from intarsia_loops.tensors import stages_of
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.size import maximum, minimum, variable
 
 F32 = DType.FLOAT32
 NO_SHUFFLES = GridTraits("opencl", 256, 32, "load", "store")
@@ -162,3 +165,61 @@ def test_pointers_have_an_address_space_and_words_of_the_language_name_no_variab
         "    }\n"
         "}\n"
     )
+
+
+N, M = variable("N"), variable("M")
+
+
+def shared_and_registers(kernel: PrimFunc) -> list[Buffer]:
+    return [stmt.buffer for stmt in statements(kernel.body) if isinstance(stmt, Allocate)]
+
+
+def test_a_product_of_open_sizes_has_tiles_of_known_sizes():
+    group = group_of("matmul", (N, M), (M, 40))
+    kernel = matmul_product(group, same_types).kernel(tiled(256))
+    (launch,) = split_launches(simplify(flatten_open(kernel)), NO_SHUFFLES)
+    assert launch.dims == ((N + 63) // 64, 1, 1, 256, 1, 1)
+    assert {size.name for size in launch.function.sizes} == {"M", "N"}
+    assert all(isinstance(buffer.elements, int) for buffer in shared_and_registers(kernel))
+    assert not kernel.scratch
+
+
+def test_rows_of_an_open_length_keep_no_row_in_shared_memory():
+    group = group_of("nn.softmax", (N, M), axis=1)
+    kernel = device_loops("f", stages_of(group.function), NO_SHUFFLES)
+    assert all(isinstance(buffer.elements, int) for buffer in shared_and_registers(kernel))
+    assert not kernel.scratch
+    (launch,) = split_launches(flatten_open(kernel), NO_SHUFFLES)
+    assert launch.dims == (N, 1, 1, 128, 1, 1)
+
+
+def test_blocks_of_a_launch_are_an_expression_that_the_host_computes():
+    group = group_of("nn.relu", (N, 5))
+    kernel = flatten_open(device_loops("f", stages_of(group.function), NO_SHUFFLES))
+    (launch,) = split_launches(simplify(kernel), NO_SHUFFLES)
+    assert launch.dims == ((5 * N + 255) // 256, 1, 1, 256, 1, 1)
+    assert [size.name for size in launch.function.sizes] == ["N"]
+
+
+def test_a_parallel_loop_of_an_open_length_is_spread_over_blocks():
+    target, i = Buffer("out", (N,), F32), TirVar("i")
+    store = Store(target, (i,), const(1.0, F32))
+    kernel = PrimFunc("f", (target,), 1, For(i, index(N), ForKind.PARALLEL, store))
+    (launch,) = split_launches(flatten_open(kernel), NO_SHUFFLES)
+    assert launch.dims == ((N + 255) // 256, 1, 1, 256, 1, 1)
+
+
+def test_sizes_are_read_back_from_index_arithmetic():
+    for size in (3, N, N * M + 2, (N + 3) // 4 % 5, minimum(N, 7), maximum(N - 3, M), N - 2 * M):
+        assert size_of(index(size)) == size
+    assert size_of(index(N) + TirVar("i")) is None
+    assert size_of(TirVar("N")) is None  # a variable of that name, and not the size
+
+
+def test_a_grid_that_the_kernel_itself_would_have_to_count():
+    target, n = Buffer("out", (1,), F32), Buffer("n", (1,), INDEX)
+    store = Store(target, (IntImm(0),), const(1.0, F32))
+    blocks = Load(n, (IntImm(0),), INDEX, 1)
+    body = For(TirVar("b"), blocks, ForKind.BOUND, store, Thread.BLOCK_X)
+    with pytest.raises(UnsupportedError, match="how many blocks it has while it runs"):
+        split_launches(PrimFunc("f", (n, target), 1, body), NO_SHUFFLES)

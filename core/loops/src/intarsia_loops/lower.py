@@ -66,6 +66,7 @@ OPEN_SCHEDULES = frozenset(
         "cpu.qdepthwise",
         "cpu.winograd",
         "matmul",
+        "nn.conv",
         "nn.log_softmax",
         "nn.softmax",
         "transpose",

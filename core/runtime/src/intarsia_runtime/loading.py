@@ -283,12 +283,12 @@ class DeviceModel:
 
     Attributes:
         run: Executes the plan; takes the inputs, then the outputs to fill.
-        kernel: Returns one kernel of the plan, for the executor ``graph``. The kernel takes all
-            its buffers and fills those that it writes.
+        kernel: ``kernel(name, *sizes)`` returns one kernel of the plan, for the executor ``graph``.
+            The kernel takes all its buffers and fills those that it writes.
     """
 
     run: HostedCall
-    kernel: Callable[[str], HostedCall]
+    kernel: Callable[..., HostedCall]
 
 
 class NativeCode(ABC):

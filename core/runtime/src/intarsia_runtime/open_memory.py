@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
 
 from .abi import GrowCall, SizesCall, array_dtype, data_address
-from .artifact.plan import NO_ROOM, CallPlan, SizeGuard, frame_entries
+from .artifact.plan import ALIGNMENT, NO_ROOM, CallPlan, SizeGuard, frame_entries
 from .artifact.plan_walk import guards_of_steps
 from .errors import IntarsiaError, ModelError, ResourceError
 from .memory import allocate, check_memory
@@ -29,7 +30,7 @@ class OpenMemory:
 
     Args:
         plan: Of open sizes.
-        find: Returns the address of a function of the code.
+        find: Returns the address of a function of the code; ``None`` if a device runs the plan.
 
     Attributes:
         frame: The numbers that code and runtime share.
@@ -37,7 +38,7 @@ class OpenMemory:
         outputs: By number, the outputs whose sizes steps of the last run have computed.
     """
 
-    def __init__(self, plan: CallPlan, find: Callable[[str], int]) -> None:
+    def __init__(self, plan: CallPlan, find: Callable[[str], int] | None) -> None:
         sizes = plan.open
         assert sizes is not None  # who makes one has such a plan
         self._plan, self._sizes = plan, sizes
@@ -48,7 +49,10 @@ class OpenMemory:
         self.outputs: dict[int, np.ndarray] = {}
         self._failure: BaseException | None = None
         names = ["", *(f"_{stage}" for stage in range(1, self._stages + 1))]
-        self._functions = [SizesCall(find(f"intarsia_plan_sizes{name}")) for name in names]
+        self._is_native = find is not None
+        self._functions: list[Callable[[int], int]] = [self._laid_out]
+        if find is not None:
+            self._functions = [SizesCall(find(f"intarsia_plan_sizes{name}")) for name in names]
         self._grow = GrowCall(self._grown)
         self._context: ctypes.Array[ctypes.c_void_p] | None = None
 
@@ -73,10 +77,11 @@ class OpenMemory:
         """
         self._range.check(values)
         self.frame[: len(values)] = values
-        failed: int = self._functions[0](self.frame.ctypes.data)
+        failed = self._functions[0](self.frame.ctypes.data)
         if failed:
             raise self._guard_failed(failed)
-        self._reserve(0)
+        if self._is_native:  # a device has memory of its own
+            self._reserve(0)
 
     def set_stage(self, stage: int, values: Sequence[int]) -> None:
         """Lay out a stage as compiled code does, for a run step by step.
@@ -90,6 +95,18 @@ class OpenMemory:
         if self._functions[stage](self.frame.ctypes.data):
             self.raise_failure()
         self._reserve(stage)
+
+    def _laid_out(self, _frame: int) -> int:
+        """Compute what stands behind the variables, where no code does."""
+        values = self.values()
+        for number, guard in enumerate(self._sizes.guards, start=1):
+            if value_of(guard.left, values) != value_of(guard.right, values):
+                return number
+        padded = [-(-value_of(s, values) // ALIGNMENT) * ALIGNMENT for s in self._sizes.slots]
+        starts = [0, *accumulate(padded)]
+        shapes = [value_of(size, values) for spec in self._plan.outputs for size in spec.shape]
+        self.frame[len(values) :] = [starts[-1], *starts[:-1], *shapes]
+        return 0
 
     def values(self) -> dict[str, int]:
         """Return the values of all size variables; of stages that are not laid out, old ones."""
@@ -114,6 +131,7 @@ class OpenMemory:
     def slot(self, number: int) -> np.ndarray:
         """Return the memory from the beginning of a slot on."""
         stage = self._sizes.stage(self._sizes.slots[number])
+        self._reserve(stage)
         offset = self.frame[len(self._sizes.names) + 1 + self._stages + number]
         return self.workspaces[stage][offset:]
 

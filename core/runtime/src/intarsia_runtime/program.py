@@ -253,8 +253,8 @@ class LoadedProgram:
             if self.code is not None:
                 self.code.close()
 
-    def kernel(self, name: str, specs: tuple[TensorSpec, ...]) -> int:
-        """Return the address of one kernel of the main unit, which is called with ``specs``.
+    def kernel(self, name: str, specs: tuple[TensorSpec, ...], sizes: Sequence[int] = ()) -> int:
+        """Return the address of one kernel of the main unit, called with ``specs``, then ``sizes``.
 
         Raises:
             UnsupportedError: The plan runs on a device as a whole.
@@ -267,13 +267,13 @@ class LoadedProgram:
                 "the kernels of this artifact run on a device, and its loader cannot run one alone",
                 hint="run it with the aot executor",
             )
-        self._kernels.append(self._host(self.device.kernel(name), specs))
+        self._kernels.append(self._host(self.device.kernel(name, *sizes), specs))
         return self._kernels[-1].function
 
     def _open_memory(self, plan: CallPlan) -> OpenMemory | None:
-        if plan.open is None or self.code is None:
+        if plan.open is None:
             return None
-        return OpenMemory(plan, self.code.required)
+        return OpenMemory(plan, None if self.code is None else self.code.required)
 
     def _load_main(
         self, opened: OpenedArtifact, made: NativeCode | LoadFunction
@@ -341,7 +341,7 @@ class LoadedProgram:
             guarded = cast("Callable[[], str]", _guarded(unit, describe, what, str))
             return dataclasses.replace(loaded, describe_failure=guarded)
         if isinstance(loaded, DeviceModel) and unit.name == "main":
-            kernel = cast("Callable[[str], HostedCall]", _guarded(unit, loaded.kernel, what))
+            kernel = cast("Callable[..., HostedCall]", _guarded(unit, loaded.kernel, what))
             self.device = DeviceModel(loaded.run, kernel)
             loaded = loaded.run
         if not callable(loaded):

@@ -6,6 +6,8 @@ from __future__ import annotations
 from intarsia.plugin import CompiledUnit, Target
 from intarsia_ir.tir.module import TensorModule
 from intarsia_loops.codegen.c_source import kernel_name
+from intarsia_loops.gpu.launches import KernelLaunch
+from intarsia_runtime.size import Dim
 
 from .emulate import compile_emulated
 from .intrinsics import RULES
@@ -17,8 +19,8 @@ from .program import (
     STAMP,
     DeviceProgram,
     Start,
-    plan_operations,
     program_stamp,
+    stated_operations,
 )
 from .source import SOURCE, print_source
 from .target import LOADER, CudaOptions
@@ -43,10 +45,10 @@ def tir_codegen(module: TensorModule, target: Target[CudaOptions]) -> CompiledUn
     program = DeviceProgram(
         arch=options.arch,
         emulated=options.emulate,
-        kernels={name: Start(launch.dims, launch.waits) for name, launch in source.kernels},
+        kernels={name: kernel_start(launch) for name, launch in source.kernels},
         functions=launches,
         reads={function.name: len(function.input_params) for function in module.functions},
-        operations=plan_operations(module.plan, launches),
+        operations=stated_operations(module.plan, launches),
     )
     files = {SOURCE: source.text.encode(), FILE: program.to_json().encode()}
     if options.emulate:
@@ -66,3 +68,9 @@ def tir_codegen(module: TensorModule, target: Target[CudaOptions]) -> CompiledUn
         files=files,
         versions={"nvrtc": compiled.version},
     )
+
+
+def kernel_start(launch: KernelLaunch) -> Start:
+    """Return how a launch is started."""
+    dims = tuple([str(size) if isinstance(size, Dim) else size for size in launch.dims])
+    return Start(dims, launch.waits, tuple([size.name for size in launch.function.sizes]))

@@ -30,19 +30,27 @@ class EmulatedDevice:
     """
 
     def __init__(self, library: bytes, stamp: int = 0) -> None:
-        self._memory: list[np.ndarray] = []
+        self._memory: dict[int, np.ndarray] = {}
         self._library = NativeLibrary(library, "emulated")
         self._library.check_stamp(STAMP, stamp, "program")
 
     def reserve(self, size: int) -> int:
         """Return the address of new memory, full of a pattern that is NaN as a float."""
         block = np.full(size + ALIGNMENT, 0xFF, np.uint8)
-        self._memory.append(block)
-        return block.ctypes.data + -block.ctypes.data % ALIGNMENT
+        address = block.ctypes.data + -block.ctypes.data % ALIGNMENT
+        self._memory[address] = block
+        return address
+
+    def release(self, address: int) -> None:
+        """Forget memory."""
+        self._memory.pop(address, None)
 
     def staging(self, size: int) -> np.ndarray:
         """Return new memory of the host."""
         return np.empty(size, np.uint8)
+
+    def unstage(self, memory: np.ndarray) -> None:
+        """Nothing: memory of the host is its own owner."""
 
     def upload(self, to: int, data: np.ndarray) -> None:
         """Copy now."""
@@ -58,6 +66,13 @@ class EmulatedDevice:
 
         return run
 
+    def carry_out(self, work: Sequence[Work]) -> None:
+        """Carry out the work."""
+        self.record(work)()
+
+    def forget(self, recorded: Callable[[], None]) -> None:
+        """Nothing: a list of steps owns nothing."""
+
     def _step(self, item: Work) -> Callable[[], None]:
         match item:
             case CopyIn():
@@ -71,7 +86,8 @@ class EmulatedDevice:
 
     def _launch(self, item: Launch) -> Callable[[], None]:
         call = _Call(self._library.required(f"emulated_{item.kernel}"))
-        args = (ctypes.c_void_p * max(1, len(item.args)))(*item.args)
+        values = (*item.args, *item.sizes)
+        args = (ctypes.c_void_p * max(1, len(values)))(*values)
         dims = (ctypes.c_uint32 * 6)(*item.start.dims)
 
         def run() -> None:

@@ -40,11 +40,19 @@ class CopyWithin(Struct, frozen=True):
 
 
 class Launch(Struct, frozen=True):
-    """Start a kernel with the addresses of its arguments."""
+    """Start a kernel.
+
+    Attributes:
+        kernel: Its name.
+        start: How many blocks and threads; all are numbers.
+        args: Addresses of its arguments.
+        sizes: Values of the size variables behind them.
+    """
 
     kernel: str
     start: Start
     args: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
 
 
 Work: TypeAlias = CopyIn | CopyOut | CopyWithin | Launch
@@ -57,8 +65,16 @@ class GpuDevice(Protocol):
         """Return the address of ``size`` bytes at a multiple of :data:`ALIGNMENT`."""
         ...
 
+    def release(self, address: int) -> None:
+        """Give back what :meth:`reserve` returned; nothing recorded may use it any more."""
+        ...
+
     def staging(self, size: int) -> np.ndarray:
         """Return bytes of the host that the device can copy from and to while it works."""
+        ...
+
+    def unstage(self, memory: np.ndarray) -> None:
+        """Give back what :meth:`staging` returned."""
         ...
 
     def upload(self, to: int, data: np.ndarray) -> None:
@@ -67,6 +83,14 @@ class GpuDevice(Protocol):
 
     def record(self, work: Sequence[Work]) -> Callable[[], None]:
         """Return what carries out the work, in order, and returns when it is done."""
+        ...
+
+    def carry_out(self, work: Sequence[Work]) -> None:
+        """Carry out the work, in order, and return when it is done."""
+        ...
+
+    def forget(self, recorded: Callable[[], None]) -> None:
+        """Give back what :meth:`record` returned."""
         ...
 
     def close(self) -> None:

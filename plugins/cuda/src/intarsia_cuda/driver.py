@@ -96,7 +96,8 @@ class CudaDevice:
         self._pool = _checked(cuda.cuDeviceGetDefaultMemPool, self._number)
         self._memory: list[Any] = []
         self._pinned: list[Any] = []
-        self._graphs: list[Any] = []
+        self._graphs: dict[Callable[[], None], Any] = {}
+        self._functions: dict[str, Any] = {}
         self._closed = False
 
     def _load(self, images: Sequence[bytes]) -> Any:
@@ -120,12 +121,22 @@ class CudaDevice:
         self._memory.append(address)
         return int(address)
 
+    def release(self, address: int) -> None:
+        """Give memory back to the pool, behind all work that the stream has."""
+        number = [int(held) for held in self._memory].index(address)
+        _checked(self._cuda.cuMemFreeAsync, self._memory.pop(number), self._stream)
+
     def staging(self, size: int) -> np.ndarray:
         """Return page-locked memory of the host, which copies of a graph may use."""
         address = _checked(self._cuda.cuMemHostAlloc, max(size, 1), 0)
         self._pinned.append(address)
         memory = (ctypes.c_char * max(size, 1)).from_address(int(address))
         return np.frombuffer(memoryview(memory), np.uint8)[:size]
+
+    def unstage(self, memory: np.ndarray) -> None:
+        """Give page-locked memory back."""
+        number = [int(held) for held in self._pinned].index(memory.ctypes.data)
+        _checked(self._cuda.cuMemFreeHost, self._pinned.pop(number))
 
     def upload(self, to: int, data: np.ndarray) -> None:
         """Copy now."""
@@ -137,27 +148,43 @@ class CudaDevice:
         """Capture the work as one graph; return what starts it and waits for its end."""
         cuda = self._cuda
         relaxed = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        functions = {
-            item.kernel: _checked(cuda.cuModuleGetFunction, self._module, item.kernel.encode())
-            for item in work
-            if isinstance(item, Launch)
-        }
+        self._find_functions(work)
         _checked(cuda.cuStreamBeginCapture, self._stream, relaxed)
         for item in work:
-            self._enqueue(item, functions)
+            self._enqueue(item)
         graph = _checked(cuda.cuStreamEndCapture, self._stream)
         ready = _checked(cuda.cuGraphInstantiate, graph, 0)
         _checked(cuda.cuGraphDestroy, graph)
-        self._graphs.append(ready)
 
         def run() -> None:
             _checked(cuda.cuCtxSetCurrent, self._context)  # this may be another thread
             _checked(cuda.cuGraphLaunch, ready, self._stream)
             _checked(cuda.cuStreamSynchronize, self._stream)
 
+        self._graphs[run] = ready
         return run
 
-    def _enqueue(self, item: Work, functions: dict[str, Any]) -> None:
+    def carry_out(self, work: Sequence[Work]) -> None:
+        """Give the work to the stream, one piece after the other, and wait for its end."""
+        cuda = self._cuda
+        _checked(cuda.cuCtxSetCurrent, self._context)  # this may be another thread
+        self._find_functions(work)
+        for item in work:
+            self._enqueue(item)
+        _checked(cuda.cuStreamSynchronize, self._stream)
+
+    def forget(self, recorded: Callable[[], None]) -> None:
+        """Give a graph back."""
+        _checked(self._cuda.cuGraphExecDestroy, self._graphs.pop(recorded))
+
+    def _find_functions(self, work: Sequence[Work]) -> None:
+        """Find the kernels that work starts; none may be looked for while a graph is captured."""
+        for item in work:
+            if isinstance(item, Launch) and item.kernel not in self._functions:
+                found = _checked(self._cuda.cuModuleGetFunction, self._module, item.kernel.encode())
+                self._functions[item.kernel] = found
+
+    def _enqueue(self, item: Work) -> None:
         cuda, stream = self._cuda, self._stream
         match item:
             case CopyIn():
@@ -169,8 +196,9 @@ class CudaDevice:
             case CopyWithin():
                 _checked(cuda.cuMemcpyDtoDAsync, item.to, item.source, item.bytes, stream)
             case Launch():
-                function = functions[item.kernel]
-                args = (item.args, (ctypes.c_void_p,) * len(item.args))
+                function = self._functions[item.kernel]
+                kinds = (ctypes.c_void_p,) * len(item.args) + (ctypes.c_int64,) * len(item.sizes)
+                args = ((*item.args, *item.sizes), kinds)
                 dims = item.start.dims
                 _checked(cuda.cuLaunchKernel, function, *dims, 0, stream, args, 0)
 
@@ -181,7 +209,7 @@ class CudaDevice:
         self._closed = True
         cuda = self._cuda
         _checked(cuda.cuCtxSetCurrent, self._context)
-        for graph in self._graphs:
+        for graph in self._graphs.values():
             _checked(cuda.cuGraphExecDestroy, graph)
         for address in self._memory:
             _checked(cuda.cuMemFreeAsync, address, self._stream)

@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from intarsia_runtime.artifact.plan import CallPlan, RegionStep
 from intarsia_runtime.errors import ArtifactError
 from intarsia_runtime.loading import DeviceModel, LoadRequest, reads_formats
 
+from .alone import LoneKernels
 from .cpu_device import EmulatedDevice
-from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, GpuDevice, Launch, Work
+from .device import CopyIn, CopyOut, CopyWithin, GpuDevice, Launch, Work
 from .driver import CudaDevice
+from .memory import aligned, bytes_of, uploaded
+from .open_model import OpenCudaModel
 from .program import (
     FILE,
     SCHEMA,
@@ -21,7 +24,6 @@ from .program import (
     DeviceSpot,
     StreamOperation,
     check_program,
-    constants_used,
     program_from_json,
     program_stamp,
 )
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 def load(request: LoadRequest) -> DeviceModel:
     """Put a model on its device: code, weights, and one graph of everything a run does.
 
-    Where accelerators take part, there is a graph for each stretch between their calls.
+    Where accelerators take part, there is a graph for each stretch between their calls. A model of
+    open sizes is recorded when its sizes are known.
 
     Raises:
         ArtifactError: The unit is damaged, or for another GPU.
@@ -49,7 +52,8 @@ def load(request: LoadRequest) -> DeviceModel:
         program = program_from_json(request.file(FILE))
         check_program(program, request.plan)
         device = _device(program, request.plan, request)
-        model = LoadedModel(program, request.plan, request, device)
+        kind = LoadedModel if request.plan.open is None else OpenCudaModel
+        model = kind(program, request.plan, request, device)
     return DeviceModel(model.run, model.kernel)
 
 
@@ -75,21 +79,18 @@ class LoadedModel:
     ) -> None:
         self._program, self._device = program, device
         self._close = weakref.finalize(self, device.close)
-        self._arena = device.reserve(_aligned(plan.workspace_bytes))
+        self._arena = device.reserve(aligned(plan.workspace_bytes))
         self._places: dict[DeviceSpot, int] = {}
         self._host: dict[DeviceSpot, np.ndarray] = {}
         for place, specs in (("input", plan.inputs), ("output", plan.outputs)):
             for number, spec in enumerate(specs):
                 spot = DeviceSpot(place, number)
-                self._places[spot] = device.reserve(_aligned(spec.bytes))
+                self._places[spot] = device.reserve(aligned(spec.bytes))
                 self._host[spot] = device.staging(spec.bytes)
-        for number in constants_used(plan):
-            data = request.constants[plan.constants[number]]
-            address = device.reserve(_aligned(data.nbytes))
-            device.upload(address, data)
-            self._places[DeviceSpot("constant", number)] = address
+        self._places |= uploaded(plan, request, device)
         self._inputs = len(plan.inputs)
         self._parts = self._record(plan, request)
+        self.kernel = LoneKernels(program, plan, device).kernel
 
     def _record(self, plan: CallPlan, request: LoadRequest) -> list[Callable[[], None]]:
         """Return what a run does: graphs, and calls of regions between them."""
@@ -108,37 +109,6 @@ class LoadedModel:
             parts += [self._device.record([*work, *out]), call.run]
             work = [CopyIn(p, a) for a, p in zip(call.arrays, places, strict=True)]
         return [*parts, self._device.record(work)] if work else parts
-
-    def kernel(self, name: str) -> Callable[..., None]:
-        """Return one kernel of the plan, which copies all its arguments there and back."""
-        if name not in self._program.functions:
-            raise ArtifactError(f"the unit has no kernel '{name}'", hint="compile the model again")
-        launches, first = self._program.functions[name], self._program.reads[name]
-        ready: list[tuple[list[np.ndarray], Callable[[], None]]] = []
-
-        def run(*arrays: np.ndarray) -> None:
-            if not ready:
-                ready.append(self._alone(launches, [array.nbytes for array in arrays]))
-            staged, replay = ready[0]
-            for host, array in zip(staged, arrays, strict=True):
-                host[...] = _bytes_of(array)
-            replay()
-            for host, array in zip(staged[first:], arrays[first:], strict=True):
-                _bytes_of(array)[...] = host
-
-        return run
-
-    def _alone(
-        self, launches: Sequence[tuple[str, tuple[int, ...]]], sizes: Sequence[int]
-    ) -> tuple[list[np.ndarray], Callable[[], None]]:
-        places = [self._device.reserve(_aligned(size)) for size in sizes]
-        staged = [self._device.staging(size) for size in sizes]
-        work: list[Work] = [CopyIn(p, h) for p, h in zip(places, staged, strict=True)]
-        for kernel, numbers in launches:
-            start = self._program.kernels[kernel]
-            work.append(Launch(kernel, start, tuple(places[n] for n in numbers)))
-        work += [CopyOut(h, p) for p, h in zip(places, staged, strict=True)]
-        return staged, self._device.record(work)
 
     def _address(self, spot: DeviceSpot) -> int:
         if spot.place == "workspace":
@@ -162,16 +132,8 @@ class LoadedModel:
     def run(self, *arrays: np.ndarray) -> None:
         """Carry out one run: inputs, then outputs to fill."""
         for number, array in enumerate(arrays[: self._inputs]):
-            self._host[DeviceSpot("input", number)][...] = _bytes_of(array)
+            self._host[DeviceSpot("input", number)][...] = bytes_of(array)
         for part in self._parts:
             part()
         for number, array in enumerate(arrays[self._inputs :]):
-            _bytes_of(array)[...] = self._host[DeviceSpot("output", number)]
-
-
-def _aligned(size: int) -> int:
-    return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-
-
-def _bytes_of(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1).view("uint8")
+            bytes_of(array)[...] = self._host[DeviceSpot("output", number)]

@@ -46,6 +46,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             memory=(Memory("global", 256), Memory("shared", 16, 48 * 1024)),
             host="llvm",
             main_loader=LOADER,
+            open_sizes=True,
         ),
     )
 

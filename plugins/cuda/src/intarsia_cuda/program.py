@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from msgspec import Struct, to_builtins
 
@@ -18,8 +19,11 @@ from intarsia_runtime.artifact.plan import (
     stamp_of,
 )
 from intarsia_runtime.artifact.plan_walk import step_arguments
+from intarsia_runtime.artifact.size_json import size_from_json
 from intarsia_runtime.artifact.unit_json import Index, Size, read_unit_json
 from intarsia_runtime.errors import ArtifactError
+from intarsia_runtime.size import Dim
+from intarsia_runtime.size import Size as SizeExpression
 
 FILE = "program.json"
 SCHEMA = 1
@@ -58,16 +62,18 @@ class StreamOperation(Struct, frozen=True):
     step: Index = 0
 
 
-class Start(Struct, frozen=True):
+class Start(Struct, frozen=True, omit_defaults=True):
     """How a kernel is started.
 
     Attributes:
-        dims: Blocks in x, y and z, then threads of a block.
+        dims: Blocks in x, y and z, then threads of a block; of open sizes, texts of expressions.
         waits: Whether its threads wait for each other.
+        sizes: Size variables that it takes behind its buffers.
     """
 
-    dims: tuple[Index, ...]
+    dims: tuple[Index | str, ...]
     waits: bool
+    sizes: tuple[str, ...] = ()
 
 
 class DeviceProgram(Struct, frozen=True):
@@ -79,7 +85,7 @@ class DeviceProgram(Struct, frozen=True):
         kernels: By name.
         functions: Kernel of the plan to its launches: name, and which of its arguments it takes.
         reads: Kernel of the plan to how many of its arguments it only reads: the first ones.
-        operations: In order.
+        operations: In order; none of a plan of open sizes, which follow from the plan.
     """
 
     arch: str
@@ -123,24 +129,52 @@ def check_program(program: DeviceProgram, plan: CallPlan) -> None:
     for step in plan.steps:
         if isinstance(step, KernelStep):
             for kernel, numbers in program.functions[step.function]:
-                _check_launch(program, kernel, numbers, len(step.args))
+                _check_launch(program, kernel, numbers, step)
             if program.reads[step.function] > len(step.args):
                 raise ValueError(f"{step.function} reads more than its arguments")
-    if program.operations != plan_operations(plan, program.functions):
+        elif plan.open is not None and not isinstance(step, CopyStep):
+            raise ValueError("a step of an open plan is neither a kernel nor a copy")
+    if program.operations != stated_operations(plan, program.functions):
         raise ValueError("its operations are not those of the call plan")
 
 
-def _check_launch(program: DeviceProgram, kernel: str, numbers: Sequence[int], count: int) -> None:
-    dims = program.kernels[kernel].dims
-    if len(dims) != 6 or min(dims) < 1 or dims[3] * dims[4] * dims[5] > _MAX_THREADS:
-        raise ValueError(f"{kernel} cannot be started with {dims}")
+def _check_launch(
+    program: DeviceProgram, kernel: str, numbers: Sequence[int], step: KernelStep
+) -> None:
+    start, count = program.kernels[kernel], len(step.args)
+    known = [size for size in start.dims if isinstance(size, int)]
+    threads = [size for size in start.dims[3:] if isinstance(size, int)]
+    whole = len(start.dims) == 6 and len(threads) == 3 and min(known) >= 1
+    if not whole or prod(threads) > _MAX_THREADS:
+        raise ValueError(f"{kernel} cannot be started with {start.dims}")
     if not all(number < count for number in numbers):
         raise ValueError(f"{kernel} takes arguments {list(numbers)} of {count}")
+    used = set(start.sizes)
+    for size in start_sizes(start):
+        used.update(size.variables() if isinstance(size, Dim) else ())
+    if not used <= set(step.sizes):
+        raise ValueError(f"{kernel} takes sizes that its step has not")
+
+
+def start_sizes(start: Start) -> tuple[SizeExpression, ...]:
+    """Return how many blocks and threads a kernel has.
+
+    Raises:
+        ArtifactError: A text is no size.
+    """
+    return tuple([size_from_json(size) for size in start.dims])
 
 
 def program_stamp(text: bytes, plan: CallPlan) -> int:
     """Return what binds kernels to the program that starts them, and to the plan's sizes."""
     return stamp_of([text.decode(errors="replace"), plan_stamp(plan)])
+
+
+def stated_operations(
+    plan: CallPlan, launches: Mapping[str, Sequence[tuple[str, tuple[int, ...]]]]
+) -> tuple[StreamOperation, ...]:
+    """Return the operations as a program states them."""
+    return () if plan.open is not None else plan_operations(plan, launches)
 
 
 def plan_operations(

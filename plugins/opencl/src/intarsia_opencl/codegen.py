@@ -10,6 +10,7 @@ from intarsia_ir.tir.stmt import Allocate
 from intarsia_ir.tir.walk import statements
 from intarsia_loops.codegen.c_source import kernel_name
 from intarsia_loops.gpu.launches import KernelLaunch
+from intarsia_runtime.size import Dim
 
 from .intrinsics import RULES
 from .program import FILE, SCHEMA, SOURCE, KernelStart, OpenclProgram, stamp_line
@@ -46,8 +47,10 @@ def tir_codegen(module: TensorModule, target: Target[OpenclOptions]) -> Compiled
 
 def kernel_start(launch: KernelLaunch) -> KernelStart:
     """Return how a launch is started."""
-    x, y, z, a, b, c = launch.dims
-    return KernelStart(kernel_name(launch.function), launch.params, (x, y, z), (a, b, c))
+    x, y, z = (str(size) if isinstance(size, Dim) else size for size in launch.dims[:3])
+    sizes = tuple([size.name for size in launch.function.sizes])
+    name, items = kernel_name(launch.function), launch.dims[3:]
+    return KernelStart(name, launch.params, (x, y, z), items, sizes)
 
 
 def local_bytes(launch: KernelLaunch) -> int:

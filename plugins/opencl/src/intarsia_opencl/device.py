@@ -266,20 +266,28 @@ class OpenclDevice:
         if size:
             self._opencl.enqueue_copy(self._queue, to, source, byte_count=size)
 
-    def launch(self, start: KernelStart, buffers: Sequence[cl.Buffer]) -> Callable[[], object]:
+    def launch(
+        self, start: KernelStart, buffers: Sequence[cl.Buffer], sizes: Sequence[int] = ()
+    ) -> Callable[[], object]:
         """Return what starts a kernel with its own arguments.
+
+        Args:
+            start: How; all of it is numbers.
+            buffers: Its buffers.
+            sizes: Values of the size variables behind them.
 
         Raises:
             ArtifactError: The kernel takes another number of buffers.
         """
         kernel = self._opencl.Kernel(self._program, start.name)
-        if int(kernel.num_args) != len(buffers):
+        given = (*buffers, *(size.to_bytes(8, sys.byteorder, signed=True) for size in sizes))
+        if int(kernel.num_args) != len(given):
             raise ArtifactError(
-                f"'{start.name}' takes {kernel.num_args} buffers and is given {len(buffers)}",
+                f"'{start.name}' takes {kernel.num_args} buffers and is given {len(given)}",
                 hint="compile the model again",
             )
-        for number, buffer in enumerate(buffers):
-            kernel.set_arg(number, buffer)
+        for number, argument in enumerate(given):
+            kernel.set_arg(number, argument)
         enqueue, queue = self._opencl.enqueue_nd_range_kernel, self._queue
 
         def run() -> object:

@@ -45,6 +45,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             memory=(Memory("global", ALIGNMENT), Memory("local", 16, 32 * 1024)),
             host="llvm",
             main_loader=LOADER,
+            open_sizes=True,
         ),
     )
 

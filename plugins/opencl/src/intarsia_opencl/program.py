@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from intarsia_runtime.artifact.plan import CallPlan, KernelStep, plan_stamp
+from intarsia_runtime.artifact.size_json import size_from_json
 from intarsia_runtime.plugin import (
     Index,
     LoadRequest,
@@ -18,26 +20,43 @@ from intarsia_runtime.plugin import (
     read_versioned_json,
     stamp_of,
 )
+from intarsia_runtime.size import Dim, Size, value_of
 
 FILE, SOURCE = "program.json", "kernels.cl"
 SCHEMA = 1
 WRITER = "intarsia-opencl"
 
 
-class KernelStart(Struct, frozen=True):
+class KernelStart(Struct, frozen=True, omit_defaults=True):
     """One function of the device, as a kernel of the plan starts it.
 
     Attributes:
         name: Of the function.
         arguments: Numbers of its arguments among those of the kernel of the plan.
-        groups: Work-groups in x, y and z.
+        groups: Work-groups in x, y and z; of open sizes, texts of expressions.
         items: Work-items of a group in x, y and z.
+        sizes: Size variables that it takes behind its buffers.
     """
 
     name: str
     arguments: tuple[Index, ...]
-    groups: tuple[Index, Index, Index]
+    groups: tuple[Index | str, Index | str, Index | str]
     items: tuple[Index, Index, Index]
+    sizes: tuple[str, ...] = ()
+
+    @property
+    def group_sizes(self) -> tuple[Size, ...]:
+        """Work-groups as sizes.
+
+        Raises:
+            ArtifactError: A text is no size.
+        """
+        return tuple([size_from_json(size) for size in self.groups])
+
+    def closed(self, values: Mapping[str, int]) -> KernelStart | None:
+        """Return the start for values of the size variables; ``None`` if there are no groups."""
+        x, y, z = (value_of(size, values) for size in self.group_sizes)
+        return replace(self, groups=(x, y, z)) if min(x, y, z) > 0 else None
 
 
 class OpenclProgram(Struct, frozen=True):
@@ -83,18 +102,22 @@ def read_program(request: LoadRequest, plan: CallPlan) -> OpenclProgram:
         program = read_versioned_json(text, OpenclProgram, file=FILE, schema=SCHEMA, writer=WRITER)
         if not request.file(SOURCE).endswith(stamp_line(text, plan)):
             raise request.damaged(f"{SOURCE} is for another {FILE} or plan")
-        for start, count in _starts(program, plan):
-            dims = (*start.groups, *start.items)
-            if min(dims) < 1 or not all(number < count for number in start.arguments):
+        for start, step in _starts(program, plan):
+            dims = [size for size in (*start.groups, *start.items) if isinstance(size, int)]
+            used = set(start.sizes)
+            for size in start.group_sizes:
+                used.update(size.variables() if isinstance(size, Dim) else ())
+            fits = all(number < len(step.args) for number in start.arguments)
+            if min(dims) < 1 or not fits or not used <= set(step.sizes):
                 raise ValueError(f"{start.name} cannot be started so")
     return program
 
 
-def _starts(program: OpenclProgram, plan: CallPlan) -> Iterator[tuple[KernelStart, int]]:
-    """Return each start with the number of arguments of its kernel."""
+def _starts(program: OpenclProgram, plan: CallPlan) -> Iterator[tuple[KernelStart, KernelStep]]:
+    """Return each start with the step that it is for."""
     for step in plan.steps:
         if isinstance(step, KernelStep):
             if program.reads[step.function] > len(step.args):
                 raise ValueError(f"{step.function} reads more than its arguments")
             for start in program.functions[step.function]:
-                yield start, len(step.args)
+                yield start, step

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
+from intarsia_loops.gpu.device_plan import lower_for_device
 from intarsia_loops.gpu.gemm import (
     BatchedGemm,
     GemmLoops,
@@ -26,7 +27,6 @@ from intarsia_loops.gpu.gemm import (
 )
 from intarsia_loops.gpu.products import GroupProduct, ProductTypes, conv_product, matmul_product
 from intarsia_loops.gpu.stages import device_loops
-from intarsia_loops.lower import lower
 from intarsia_loops.targets import LoopTarget
 from intarsia_loops.tensors import Stages
 from intarsia_runtime.dtype import DType
@@ -76,5 +76,5 @@ def _default_loops(name: str, stages: Stages, target: LoopTarget[OpenclOptions])
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType({"matmul": matmul, "nn.conv": conv})
 """Operator name to its schedule."""
 
-lower_function = partial(lower, schedules=SCHEDULES, loops=_default_loops, on_device=True)
+lower_function = partial(lower_for_device, schedules=SCHEDULES, loops=_default_loops)
 """Lowers a graph function; see :func:`intarsia_loops.lower.lower` for arguments and errors."""

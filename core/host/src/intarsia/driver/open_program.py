@@ -130,6 +130,6 @@ def _node_of(error: IntarsiaError, program: DynamicModel) -> str:
     """Return the name of the model's node that an error names; empty if it names none."""
     for piece in program.pieces.values():
         for call in calls(piece.main):
-            if call.span.name and error.where.endswith(str(call.span)):
+            if call.span.name and f"{call.span}," in f"{error.where},":  # a plugin may be behind it
                 return call.span.name
     return ""

@@ -44,8 +44,11 @@ from intarsia_ir.tir.build import (
 )
 from intarsia_ir.tir.expr import Load, PrimExpr, TirVar, all_of, cast, const, index
 from intarsia_ir.tir.stmt import Barrier, IfStmt, Invoke, Stmt, Thread
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim, maximum
 
+from ..typical import typical
 from .grid import bound, chunks
 from .traits import GridTraits
 from .vectors import VECTOR
@@ -104,6 +107,12 @@ class BatchedGemm(Struct, frozen=True):
     right_run: int = 1
 
 
+def is_open(product: BatchedGemm) -> bool:
+    """Whether a size of a product is only known at run time."""
+    sizes = (product.batch, product.rows, product.columns, product.depth)
+    return any(isinstance(size, Dim) for size in sizes)
+
+
 class Tile(Struct, frozen=True):
     """Sizes of the tiles of a block.
 
@@ -130,12 +139,14 @@ class Tile(Struct, frozen=True):
     b_padding: int = 16
 
     def blocks(self, product: BatchedGemm) -> int:
-        """Return how many tiles the results of a product have."""
+        """Return how many tiles the results of a product have; of open sizes, typical ones."""
         down, across = chunks(product.rows, self.rows), chunks(product.columns, self.columns)
-        return product.batch * down * across
+        return typical(product.batch * down * across)
 
     def in_parts(self, product: BatchedGemm) -> Tile:
         """Return the tile with as many parts of K as keep a GPU busy."""
+        if is_open(product):
+            return self  # sums of parts would take memory where results are many
         blocks, steps = self.blocks(product), chunks(product.depth, self.depth)
         wanted = min(2 * BUSY // blocks, steps // LEAST_STEPS)
         if blocks >= BUSY or wanted < 2:
@@ -172,7 +183,7 @@ def register_tile(product: BatchedGemm, most_threads: int) -> Tile | None:
     """Return the sizes for :class:`InRegisters`; ``None`` if a block may have too few threads."""
     if most_threads < THREADS:
         return None
-    if min(product.rows, product.columns) <= 32 or product.total.bytes > 4:
+    if min(typical(product.rows), typical(product.columns)) <= 32 or product.total.bytes > 4:
         return Tile(32, 32, 32, THREADS).in_parts(product)
     large, medium = Tile(128, 128, 16, THREADS), Tile(64, 64, 16, THREADS)
     many = large.blocks(product)
@@ -249,8 +260,10 @@ class GemmLoops:
         self.number, self.thread = TirVar("number"), TirVar("thread")
         self.batch, self.row, self.column = TirVar("batch"), TirVar("row0"), TirVar("column0")
         self.part = TirVar("part")
-        self.steps = chunks(chunks(product.depth, tile.depth), tile.parts)
-        self.halves = min(2, self.steps)
+        steps = chunks(chunks(product.depth, tile.depth), tile.parts)
+        # Nothing to sum is a step of zeros.
+        self.steps = extents((maximum(steps, 1),))[0]
+        self.halves = 2 if isinstance(self.steps, Dim) else min(2, self.steps)
         # Where a part of K ends behind the last one, its last steps add nothing.
         self.whole_depth = product.depth == self.steps * tile.depth * tile.parts
         self.a = self._tile("tile_a", tile.rows, tile.a_padding, by_depth=tile.a_by_depth)
@@ -280,7 +293,7 @@ class GemmLoops:
             return seq(self._fetch(k), work.multiply(this), self._put(other), Barrier())
 
         parts = [work.clear(), self._fetch(first), self._put(index(0)), Barrier()]
-        if self.steps > 1:
+        if isinstance(self.steps, Dim) or self.steps > 1:
             parts.append(serial(self.steps - 1, step, "step"))
         parts += [work.multiply(index((self.steps - 1) % 2)), work.epilogue()]
         body = allocate([*work.buffers(), self.next_a, self.next_b], seq(*parts))

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Splits a kernel of the loop IR into launches: statements in sequence become launches."""
+"""Splits a kernel of the loop IR into launches: statements in sequence become launches.
+
+The number of blocks of a launch may be an expression over size variables, which the host computes
+at run time. A launch of no blocks is left out.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.build import guarded
-from intarsia_ir.tir.expr import CallTarget, IntImm, Load, TirVar
+from intarsia_ir.tir.expr import CallTarget, Load, PrimExpr, TirVar, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import (
     Barrier,
@@ -24,19 +28,21 @@ from intarsia_ir.tir.stmt import (
 )
 from intarsia_ir.tir.walk import post_order, statement_exprs, statements, substitute_stmt
 from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.size import Dim
 
-from .grid import bound, chunks
+from .grid import bound, chunks, size_of
 from .traits import GridTraits
 
 Dims = tuple[int, int, int, int, int, int]
-"""Blocks in x, y and z, then threads of a block in x, y and z."""
+"""Blocks in x, y and z, then threads of a block in x, y and z. Numbers of blocks may be expressions
+over size variables."""
 
 
 class KernelLaunch(Struct, frozen=True, eq=False):
     """One function of the device and how it is started.
 
     Attributes:
-        function: The function; its parameters are the buffers it uses.
+        function: The function; its parameters are the buffers it uses, then its size variables.
         params: Number of each of its parameters among those of the kernel.
         dims: Blocks, and threads of a block.
         waits: Whether its threads wait for each other.
@@ -70,7 +76,7 @@ def split_launches(function: PrimFunc, traits: GridTraits) -> tuple[KernelLaunch
         params = tuple(function.params[n] for n in numbers)
         written = sum(1 for n in numbers if n >= len(function.input_params))
         name = f"{function.name}_k{len(found)}"
-        own = PrimFunc(name, params, written, body)
+        own = PrimFunc(name, params, written, body, sizes=_sizes(function, body))
         launch = KernelLaunch(own, numbers, _dims(body, name), _waits(body, traits.shuffle_down))
         if launch.threads > traits.max_threads:
             raise UnsupportedError(
@@ -79,6 +85,13 @@ def split_launches(function: PrimFunc, traits: GridTraits) -> tuple[KernelLaunch
             )
         found.append(launch)
     return tuple(found)
+
+
+def block_threads(items: int, traits: GridTraits) -> int:
+    """Return how many threads a block has where each has one item; the most if items are open."""
+    if isinstance(items, Dim):
+        return traits.max_threads
+    return min(traits.max_threads, chunks(items, traits.warp) * traits.warp)
 
 
 def _flat(parts: tuple[Stmt, ...]) -> Iterator[Stmt]:
@@ -93,15 +106,26 @@ def _spread(stmt: Stmt, traits: GridTraits) -> Stmt:
     """Give the iterations of an outermost PARALLEL loop a thread each."""
     if not isinstance(stmt, For) or stmt.kind is not ForKind.PARALLEL:
         return stmt
-    if not isinstance(stmt.extent, IntImm):
+    total = size_of(stmt.extent)
+    if total is None:
         return replace(stmt, kind=ForKind.SERIAL)
-    total = stmt.extent.value
-    size = min(traits.max_threads, chunks(total, traits.warp) * traits.warp)
+    size = block_threads(total, traits)
     block, thread = TirVar("block"), TirVar("thread")
     body = substitute_stmt(stmt.body, {stmt.var: block * size + thread})
-    body = guarded(None if total % size == 0 else block * size + thread < total, body)
+    inside = block * size + thread < index(total)
+    body = guarded(None if total % size == 0 else inside, body)
     inner = bound(Thread.THREAD_X, thread, size, body)
     return bound(Thread.BLOCK_X, block, chunks(total, size), inner)
+
+
+def _sizes(function: PrimFunc, body: Stmt) -> tuple[TirVar, ...]:
+    """Return the size variables that threads read; the host reads those of the grid alone."""
+    read: list[PrimExpr] = []
+    for stmt in statements(body):
+        if not (isinstance(stmt, For) and stmt.kind is ForKind.BOUND):
+            read += statement_exprs(stmt)
+    used = set(post_order(*read))
+    return tuple(size for size in function.sizes if size in used)
 
 
 def _used(body: Stmt) -> set[Buffer]:
@@ -127,9 +151,11 @@ def _waits(body: Stmt, shuffle: str) -> bool:
 def _dims(body: Stmt, name: str) -> Dims:
     extents: dict[Thread, int] = {}
     for stmt in statements(body):
-        if not isinstance(stmt, For) or stmt.thread is None or not isinstance(stmt.extent, IntImm):
+        if not isinstance(stmt, For) or stmt.thread is None:
             continue
-        size = stmt.extent.value
+        size = size_of(stmt.extent)
+        if size is None:
+            raise UnsupportedError(f"'{name}' computes how many blocks it has while it runs")
         if extents.setdefault(stmt.thread, size) != size:
             raise UnsupportedError(
                 f"'{name}' has loops of {extents[stmt.thread]} and {size} iterations bound to "

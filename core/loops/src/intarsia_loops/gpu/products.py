@@ -23,6 +23,7 @@ from intarsia_ir.tir.stmt import Stmt
 from intarsia_runtime.dtype import DType
 
 from ..epilogue import Epilogue, epilogue
+from ..typical import typical
 from .gemm import BatchedGemm, ProductKernel
 
 _SMALLEST = 8
@@ -66,7 +67,7 @@ class GroupProduct(Struct, frozen=True):
         whole = product.dtype in (DType.INT32, DType.INT64)
         if not (product.dtype.is_float or whole):
             return None
-        if min(product.rows, product.columns, product.depth) < _SMALLEST:
+        if min(map(typical, (product.rows, product.columns, product.depth))) < _SMALLEST:
             return None
         kernel = loops(product)
         if kernel is None:

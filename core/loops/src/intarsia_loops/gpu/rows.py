@@ -4,6 +4,10 @@
 A block computes a row. Its threads compute one stage after the other, with a barrier between them.
 Intermediate values are in shared memory, so global memory is read and written once, and one launch
 replaces up to five. Each thread has four elements of the row.
+
+For rows of open length, shared memory keeps only the reductions, because its size is fixed when the
+kernel is compiled. Intermediate values, such as the exponentials of a softmax, are computed again
+where they are read, from elements in the cache.
 """
 
 from __future__ import annotations
@@ -21,9 +25,10 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import Barrier, Stmt, Thread
 from intarsia_ir.tir.tensor import ArgReduction, Reduction, Tensor
 from intarsia_ir.tir.walk import post_order
+from intarsia_runtime.size import Dim
 
 from ..nests import loads
-from ..tensors import Stages
+from ..tensors import Stages, inline_all
 from .grid import bound, chunks
 from .reductions import SharedReduction
 from .traits import GridTraits
@@ -37,6 +42,9 @@ LEAST, MOST = 32, 8192
 PER_THREAD = 4
 """Elements of a row for each thread."""
 
+OPEN_ROW = 512
+"""Elements of a row of an open length, where its threads are counted."""
+
 
 def row_loops(name: str, stages: Stages, traits: GridTraits) -> PrimFunc | None:
     """Return the kernel; ``None`` if the stages do not all go along the same rows.
@@ -49,9 +57,11 @@ def row_loops(name: str, stages: Stages, traits: GridTraits) -> PrimFunc | None:
     rows = _rows(stages)
     if rows is None:
         return None
+    stages = _recomputed(stages, rows)
     inner = [stage for stage in stages.stages if stage not in stages.outputs]
     kept = sum(prod(_own(stage, rows)) * stage.dtype.bytes for stage in inner)
-    longest = max(_length(stage, rows) for stage in stages.stages)
+    lengths = [_length(stage, rows) for stage in stages.stages]
+    longest = max([OPEN_ROW if isinstance(length, Dim) else length for length in lengths])
     if kept > SHARED_BYTES or not LEAST <= longest <= MOST:
         return None
     buffers = {
@@ -104,6 +114,16 @@ def _rows(stages: Stages) -> tuple[int, ...] | None:
                 if len(at) < len(rows) or any(x is not v for x, v in zip(at, row, strict=True)):
                     return None
     return rows
+
+
+def _recomputed(stages: Stages, rows: Sequence[int]) -> Stages:
+    """Return the stages without those that would have to keep a row of an open length."""
+    kept = set(stages.outputs)
+    kept.update(s for s in stages.stages if not isinstance(prod(_own(s, rows)), Dim))
+    if len(kept) == len(stages.stages):
+        return stages
+    rebuilt, replaced = inline_all(stages.outputs, kept)
+    return Stages(stages.inputs, rebuilt, tuple(replaced[out] for out in stages.outputs))
 
 
 def _own(stage: Tensor, rows: Sequence[int]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
 from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_runtime.size import Dim
 
 from ..codegen.c_functions import Functions
 from ..codegen.c_source import expand_intrinsics, kernel_name, print_kernel
@@ -90,7 +91,8 @@ def print_launches(
 
 
 def _near(launch: KernelLaunch) -> bool:
-    """Whether 32 bits count every element and every thread."""
+    """Whether 32 bits count every element and every thread; who knows of open sizes."""
     elements = [buffer.elements for buffer in launch.function.params]
     x, y, z, *_ = launch.dims
-    return max([x * y * z * launch.threads, *elements]) < _FAR
+    counted = [x * y * z * launch.threads, *elements]
+    return all(not isinstance(count, Dim) and count < _FAR for count in counted)

@@ -39,8 +39,10 @@ from intarsia_ir.tir.tensor import ArgReduction, Reduction, Tensor
 from ..collapse import collapse
 from ..nests import Nest, loads
 from ..tensors import Stages
+from ..typical import typical
 from ..vectorizable import vectorizes
 from .grid import bound, chunks
+from .launches import block_threads
 from .reductions import SharedReduction
 from .rows import row_loops
 from .traits import GridTraits
@@ -121,8 +123,7 @@ class _Stage(Struct, frozen=True):
     def _each(self, body: Stmt, lanes: int = 1) -> Stmt:
         """Run ``body`` in a thread for every ``lanes`` elements."""
         total = prod(self.tensor.shape) // lanes
-        warp = self.traits.warp
-        size = min(self.traits.max_threads, chunks(total, warp) * warp)
+        size = block_threads(total, self.traits)
         block, thread = TirVar("block"), TirVar("thread")
         number = block * size + thread
         axes = [axis.var for axis in self.tensor.axes]
@@ -137,11 +138,13 @@ class _Stage(Struct, frozen=True):
 
     def _reduction(self, body: Reduction) -> Stmt:
         value, init = self.load(body.value), self.load(body.init)
-        terms = prod(axis.extent for axis in body.axes)
-        results = prod(self.tensor.shape)
+        terms = typical(prod(axis.extent for axis in body.axes))
+        results = typical(prod(self.tensor.shape))
         last = self.tensor.axes[-1] if self.tensor.axes else None
         side_by_side = (
-            last is not None and last.extent >= self.traits.warp and vectorizes(value, last.var)
+            last is not None
+            and typical(last.extent) >= self.traits.warp
+            and vectorizes(value, last.var)
         )
         if terms < LONG or (results >= MANY and side_by_side):
             return self._each(self._serial(body, value, init))
@@ -154,7 +157,7 @@ class _Stage(Struct, frozen=True):
         results, threads, warp = prod(self.tensor.shape), reduction.threads, self.traits.warp
         # All threads of a block pass a barrier: without shuffles a block has one result.
         alone = threads > warp or not self.traits.shuffle_down
-        rows = 1 if alone else max(1, min(self.traits.max_threads // warp, results))
+        rows = 1 if alone else max(1, min(self.traits.max_threads // warp, typical(results)))
         block, row, lane = TirVar("block"), TirVar("row"), TirVar("lane")
         number = block * rows + row if rows > 1 else block
         body, shared = reduction.in_block(lane)

@@ -51,7 +51,7 @@ every 64 iterations, and ``main`` ends with -1 if it returns 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from hashlib import sha256
 from itertools import chain
@@ -351,38 +351,38 @@ def passed_outputs(plan: CallPlan, before: int | None = None) -> tuple[TensorSpe
     return tuple(spec for spec in outputs if plan.open.stage(*spec.shape) == 0)
 
 
+def blocks_of(step: Step) -> tuple[Block, ...]:
+    """Return the blocks inside a step."""
+    match step:
+        case IfStep(then=then, orelse=orelse):
+            return then, orelse
+        case LoopStep(body=body):
+            return (body,)
+        case _:
+            return ()
+
+
+def all_steps(steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield every step, and behind it those inside it."""
+    for step in steps:
+        yield step
+        for block in blocks_of(step):
+            yield from all_steps(block.steps)
+
+
 def calls_open_regions(plan: CallPlan) -> bool:
     """Whether a region that the plan calls takes size variables."""
-    return bool(_region_sizes(plan.steps))
+    return bool(_region_sizes(plan))
 
 
-def _region_sizes(steps: Iterable[Step]) -> list[tuple[str, ...]]:
-    """Return the size variables of every call of a region that takes some, at any depth."""
-    found: list[tuple[str, ...]] = []
-    for step in steps:
-        match step:
-            case RegionStep(sizes=sizes) if sizes:
-                found.append(sizes)
-            case IfStep(then=then, orelse=orelse):
-                found += _region_sizes((*then.steps, *orelse.steps))
-            case LoopStep(body=body):
-                found += _region_sizes(body.steps)
-            case _:
-                pass
-    return found
+def _region_sizes(plan: CallPlan) -> list[tuple[str, ...]]:
+    """Return the size variables of every call of a region that takes some."""
+    return [s.sizes for s in all_steps(plan.steps) if isinstance(s, RegionStep) and s.sizes]
 
 
 def has_loops(plan: CallPlan) -> bool:
     """Whether a plan has a loop, so that its context has ``poll``."""
-    return _loops(Block(plan.steps))
-
-
-def _loops(block: Block) -> bool:
-    for step in block.steps:
-        inside = (step.then, step.orelse) if isinstance(step, IfStep) else ()
-        if isinstance(step, LoopStep) or any(map(_loops, inside)):
-            return True
-    return False
+    return any(isinstance(step, LoopStep) for step in all_steps(plan.steps))
 
 
 def poll_entry(plan: CallPlan) -> int:
@@ -410,7 +410,7 @@ def plan_stamp(plan: CallPlan) -> int:
     if plan.open is None:
         return stamp_of((specs, counts, steps))
     opened = (plan.open.variables, [str(size) for size in plan.open.slots])
-    given = _region_sizes(plan.steps)
+    given = _region_sizes(plan)
     guards = [(str(guard.left), str(guard.right)) for guard in plan.open.guards]
     stages = (plan.open.stages,) if plan.open.stages else ()
     opened = (*opened, given) if given else opened

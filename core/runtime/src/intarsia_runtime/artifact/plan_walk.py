@@ -21,6 +21,8 @@ from .plan import (
     SizesStep,
     Step,
 )
+from .plan import all_steps as all_steps
+from .plan import blocks_of as blocks_of
 
 SHORT = 1024
 """Iterations of a loop that nobody needs to end."""
@@ -29,25 +31,6 @@ SHORT = 1024
 def may_take_long(step: LoopStep) -> bool:
     """Whether somebody may want to end a loop."""
     return not (isinstance(step.most, int) and step.most <= SHORT)
-
-
-def blocks_of(step: Step) -> tuple[Block, ...]:
-    """Return the blocks inside a step."""
-    match step:
-        case IfStep(then=then, orelse=orelse):
-            return then, orelse
-        case LoopStep(body=body):
-            return (body,)
-        case _:
-            return ()
-
-
-def all_steps(steps: Iterable[Step]) -> Iterator[Step]:
-    """Yield every step, and behind it those inside it."""
-    for step in steps:
-        yield step
-        for block in blocks_of(step):
-            yield from all_steps(block.steps)
 
 
 def step_arguments(step: Step) -> tuple[Argument, ...]:

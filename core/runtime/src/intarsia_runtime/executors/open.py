@@ -18,7 +18,7 @@ from ..artifact.passport import Passport
 from ..artifact.plan import CallPlan, OpenSizes, TensorSpec
 from ..artifact.signature import ValueSpec
 from ..closing import Closing
-from ..errors import ModelError, UnsupportedError
+from ..errors import ModelError
 from ..open_memory import OpenMemory
 from ..program import LoadedProgram
 from ..size import value_of
@@ -43,14 +43,9 @@ class OpenExecutor(Closing):
 
     Args:
         program: The loaded artifact, owned by the executor from now on.
-
-    Raises:
-        UnsupportedError: The plan runs on a device.
     """
 
     def __init__(self, program: LoadedProgram) -> None:
-        if program.code is None:
-            raise UnsupportedError("no device runs a plan with open sizes")
         plan = program.passport.plan
         assert plan.open is not None  # what opens an artifact asks
         self._program = program
@@ -230,7 +225,7 @@ class OpenExecutor(Closing):
             self._shapes = None  # until all of it is done
             memory = program.lay_out(self._values(shapes))
             specs = _sized(program.passport.plan, shapes, memory)
-            self._arguments = block = ArgumentBlock(specs, program.context)
+            self._arguments = block = ArgumentBlock(specs, program.leading)
             handle = program.main.handle or None
             self._call_arguments = (handle, block.address, block.count, block.result_address)
             self._made = [

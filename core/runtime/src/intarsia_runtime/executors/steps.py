@@ -292,8 +292,9 @@ class PlanWalk:
         """Fill in what is known of a step before it runs."""
         program, arguments = self._program, step_arguments(step)
         specs = tuple([TensorSpec("", a.shape, a.dtype) for a in arguments])
-        sizes = () if isinstance(step, CopyStep) else step.sizes
-        block = ArgumentBlock(specs, trailing=[self._values[name] for name in sizes])
+        names = () if isinstance(step, CopyStep) else step.sizes
+        sizes = [self._values[name] for name in names]
+        block = ArgumentBlock(specs, trailing=sizes)
         bound: list[tuple[DLTensor, Argument]] = []
         for tensor, argument in zip(block.tensors, arguments, strict=True):
             if argument.loop is not None or argument.place in (
@@ -306,7 +307,7 @@ class PlanWalk:
         name = step_name(step, self.plan)
         match step:
             case KernelStep(function):
-                address = program.kernel(function, specs)
+                address = program.kernel(function, specs, sizes)
                 return _Call(number, name, address, 0, block, tuple(bound))
             case RegionStep(called):
                 region = program.regions[called]

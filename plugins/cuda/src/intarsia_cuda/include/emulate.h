@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <math.h>
+#include <type_traits>
 #include <utility>
 #if !defined(__x86_64__)
 #include <ucontext.h>
@@ -219,10 +220,20 @@ static int ix_launch(void (*call)(void **), void **args, const uint32_t *dims, i
     return 0;
 }
 
+/* An argument is an address or a size, in 64 bits. */
+template <class P> static inline P ix_argument(void *arg)
+{
+    if constexpr (std::is_pointer<P>::value) {
+        return static_cast<P>(arg);
+    } else {
+        return static_cast<P>(reinterpret_cast<intptr_t>(arg));
+    }
+}
+
 template <class... P, size_t... N>
 static inline void ix_apply(void (*kernel)(P...), void **args, std::index_sequence<N...>)
 {
-    kernel(static_cast<P>(args[N])...);
+    kernel(ix_argument<P>(args[N])...);
 }
 
 template <class... P> static inline void ix_apply_all(void (*kernel)(P...), void **args)

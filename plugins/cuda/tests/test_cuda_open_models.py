@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of open sizes: one program, emulated and on the GPU, for inputs of any size."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import intarsia
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_runtime.errors import ModelError, UnsupportedError
+from intarsia_runtime.executors.open import OpenExecutor
+from intarsia_testkit.checks.open_sizes import GRAPHS
+from intarsia_testkit.expressions import fresh
+from intarsia_testkit.open_models import (
+    OPEN_MODELS,
+    save_cached_attention,
+    save_onnx,
+    save_perceptron,
+)
+
+EMULATED = "cuda -emulate"
+F = TensorProto.FLOAT
+
+
+@pytest.fixture(params=[EMULATED, "cuda -arch=native"])
+def cuda(request):
+    """The target; skipped where it needs a GPU that is not here."""
+    if request.param != EMULATED:
+        request.getfixturevalue("gpu")
+    return request.param
+
+
+def session_of(path):
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("name", OPEN_MODELS)
+def test_one_artifact_agrees_with_onnxruntime_at_any_size(tmp_path, cuda, name):
+    made = OPEN_MODELS[name]
+    path = made.save(tmp_path)
+    session = session_of(path)
+    artifact = intarsia.build(path, target=cuda).save(tmp_path / "model.intarsia")
+    with intarsia.load(artifact) as model:
+        assert isinstance(model, OpenExecutor)
+        for sizes in made.sizes:
+            feeds = made.feeds(*sizes)
+            want = session.run(None, feeds)
+            for got, right in zip(model.run(feeds).values(), want, strict=True):
+                np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [" -fpmath-mode=tf32", " -max-threads-per-block=64"])
+def test_other_tiles_and_no_tiles(tmp_path, cuda, options):
+    path = save_perceptron(tmp_path)
+    session = session_of(path)
+    with intarsia.build(path, target=cuda + options).load() as model:
+        for n in (1, 67, 5):
+            feeds = {"x": fresh(n, 40)}
+            (want,) = session.run(None, feeds)
+            np.testing.assert_allclose(model.run(feeds)["y"], want, rtol=2e-2, atol=3e-3)
+
+
+@pytest.mark.parametrize("graph", sorted(GRAPHS))
+def test_graphs_of_the_kit(cuda, graph):
+    function, shapes = GRAPHS[graph]()
+    (param,) = function.params
+    with intarsia.build(IRModule.from_function(function), cuda).load() as model:
+        for shape in shapes:
+            given = fresh(*shape)
+            want = evaluate(function, {param.name: given})
+            for got, right in zip(model.run([given]).values(), want, strict=True):
+                np.testing.assert_allclose(got, right, rtol=3e-4, atol=3e-5)
+
+
+def test_nothing_is_started_for_no_elements(tmp_path, cuda):
+    with intarsia.build(save_perceptron(tmp_path), target=cuda).load() as model:
+        assert model.run({"x": np.zeros((0, 40), np.float32)})["y"].shape == (0, 10)
+        assert model.run({"x": fresh(2, 40)})["y"].shape == (2, 10)
+
+
+def test_the_debug_executor_runs_the_same_kernels(tmp_path, cuda):
+    path = intarsia.build(save_cached_attention(tmp_path), target=cuda).save(
+        tmp_path / "m.intarsia"
+    )
+    with intarsia.load(path) as whole, intarsia.load(path, executor="graph") as stepwise:
+        feeds = OPEN_MODELS["attention"].feeds
+        for sizes in ((1, 5, 2), (2, 3, 40), (1, 5, 2)):
+            rows = stepwise.profile(feeds(*sizes))
+            assert len(rows) == len(stepwise.passport.plan.steps)
+            seen = stepwise.walk_regions(feeds(*sizes), lambda *_: None)
+            for name, got in whole.run(feeds(*sizes)).items():
+                np.testing.assert_array_equal(seen[name], got)
+
+
+def test_a_guard_says_what_it_says_on_a_processor(tmp_path, cuda):
+    inputs = {"a": (F, ["t", "m"]), "b": (F, ["n", 4])}
+    outputs = {"y": (F, None)}
+    path = save_onnx(tmp_path / "m.onnx", [("MatMul", "a b", "y", {})], inputs, outputs, {})
+    said = []
+    for target in ("llvm", cuda):
+        with intarsia.build(path, target=target).load() as model:
+            assert model.run({"a": fresh(2, 3), "b": fresh(3, 4)})["y"].shape == (2, 4)
+            with pytest.raises(ModelError) as caught:
+                model.run({"a": fresh(2, 3), "b": fresh(5, 4)})
+            said.append((caught.value.message, caught.value.hint))
+            assert model.run({"a": fresh(1, 5), "b": fresh(5, 4)})["y"].shape == (1, 4)
+    assert said[0] == said[1]
+    assert "is 3" in said[0][0]
+
+
+def test_numbers_of_blocks_are_expressions(tmp_path):
+    path = intarsia.build(save_perceptron(tmp_path), target=EMULATED).save(tmp_path / "m.intarsia")
+    with zipfile.ZipFile(path) as archive:
+        program = json.loads(archive.read("units/main/program.json"))
+        text = archive.read("units/main/kernels.cu").decode()
+    starts = program["kernels"].values()
+    assert {start["dims"][0] for start in starts} >= {"(N + 63) // 64"}
+    assert all(start.get("sizes", ["N"]) == ["N"] for start in starts)
+    assert "int64_t N)" in text
+    assert program["operations"] == []
+
+
+def counted(folder, behind=()):
+    """``NonZero`` says how many rows there are."""
+    nodes = [
+        ("Greater", "x zero", "over", {}),
+        ("NonZero", "over", "places", {}),
+        ("Transpose", "places", "turned", {}),
+        ("Cast", "turned", "rows" if behind else "y", {"to": F}),
+        *behind,
+    ]
+    weights = {"zero": np.array(0, np.float32), "true": np.array(True)}
+    inputs = {"x": (F, ["N"]), **({"trips": (TensorProto.INT64, [])} if behind else {})}
+    return save_onnx(folder / "m.onnx", nodes, inputs, {"y": (F, None)}, weights)
+
+
+def compare(model, path, feeds):
+    np.testing.assert_array_equal(model.run(feeds)["y"], session_of(path).run(None, feeds)[0])
+
+
+def test_sizes_that_the_model_computes_are_refused(tmp_path):
+    path = counted(tmp_path)
+    with pytest.raises(UnsupportedError, match="does not compute sizes while it runs") as caught:
+        intarsia.build(path, target=EMULATED)
+    assert "--executor vm" in caught.value.hint
+    with intarsia.build(path, target=EMULATED, executor="vm").load() as model:
+        for count in (1, 8, 31):
+            compare(model, path, {"x": fresh(count)})
+
+
+def test_the_host_loops_and_counts_around_pieces_of_open_sizes(tmp_path):
+    inside = helper.make_graph(
+        [helper.make_node("Add", ["c", "c"], ["d"]), helper.make_node("Identity", ["a"], ["b"])],
+        "body",
+        [
+            helper.make_tensor_value_info("n", TensorProto.INT64, []),
+            helper.make_tensor_value_info("a", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("c", F, ["K", 1]),
+        ],
+        [
+            helper.make_tensor_value_info("b", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("d", F, ["K", 1]),
+        ],
+    )
+    path = counted(tmp_path, [("Loop", "trips true rows", "y", {"body": inside})])
+    with intarsia.build(path, target=EMULATED).load() as model:
+        for count, trips in ((1, 2), (8, 0), (31, 3)):
+            compare(model, path, {"x": fresh(count), "trips": np.array(trips)})
+
+
+def test_a_region_of_open_sizes_does_not_stand_in_front(tmp_path):
+    pytest.importorskip("intarsia_dnnl", reason="it is what stands in front")
+    path = save_cached_attention(tmp_path)
+    with pytest.raises(UnsupportedError, match="regions in front of a device"):
+        intarsia.build(path, target=f"dnnl -min-grain=0, {EMULATED}", plan="greedy")
