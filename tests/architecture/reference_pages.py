@@ -65,8 +65,8 @@ def operators() -> str:
     """Operators with their attributes."""
     lines = [
         "# Operators", "",
-        f"The {len(OPERATORS)} canonical operators; what a frontend imports is expressed in "
-        "them. The kind says what may be fused with what.", "",
+        f"The {len(OPERATORS)} canonical operators. Frontends express models in them. The kind "
+        "decides which operators may be fused.", "",
         "| operator | kind | attributes | what it computes |", "|---|---|---|---|",
     ]  # fmt: skip
     for name, cls in sorted(OPERATORS.items()):
@@ -90,7 +90,7 @@ def targets() -> str:
     lines = [
         "# Target kinds",
         "",
-        "What `intarsia targets show KIND` prints, for the kinds of this project.",
+        "The output of `intarsia targets show KIND` for the kinds of this project.",
         "",
         "![intarsia targets list, on a terminal](../images/targets-list.svg)",
         "",
@@ -196,7 +196,7 @@ def error_classes() -> str:
     lines = [
         "# Errors",
         "",
-        "Only exit code 1 may show a traceback; it is a bug of ours.",
+        "Only exit code 1 may show a traceback; it is a bug of Intarsia.",
         "",
         "```text",
     ]
@@ -215,16 +215,16 @@ def artifact() -> str:
     """The format of artifacts."""
     lines = [
         "# Artifact format", "",
-        "An artifact is native code, as a program is: whoever loads it runs it. "
+        "An artifact is native code: loading it is like running a program. "
         "See [](../usage.md#who-made-an-artifact).", "",
-        "One file: a zip archive whose members are stored, not compressed, so that weights are "
-        "mapped where they lie.", "",
+        "An artifact is a zip archive. Its members are not compressed, so weights can be mapped in "
+        "place.", "",
         "| member | content |", "|---|---|",
-        "| `passport.json` | what the artifact says of itself, first in the file |",
-        "| `units/<name>/...` | the files of a unit: `main` is what the fallback compiled |",
+        "| `passport.json` | the description of the artifact, first in the file |",
+        "| `units/<name>/...` | the files of a unit; the fallback compiled the unit `main` |",
         "| `params.safetensors` | weights, each at a multiple of 64 bytes |", "",
-        f"The passport has `schema` {passport.SCHEMA}. Before anything is mapped or loaded, size "
-        "and SHA-256 of every member are compared with it.", "",
+        f"The passport has `schema` {passport.SCHEMA}. Loading first compares size and SHA-256 of "
+        "every member with it, and then maps weights and loads code.", "",
     ]  # fmt: skip
     for cls, title in (
         (Passport, "The passport"),
@@ -242,7 +242,7 @@ def text_formats() -> str:
     parts = [
         "# Text formats",
         "",
-        "Printing and parsing are inverses; tests hold that for every operator and golden file.",
+        "Printing and parsing are inverses; tests check this for every operator and golden file.",
         "",
     ]
     for title, module in (("Graph IR", intarsia_ir.graph.text), ("Loop IR", intarsia_ir.tir.text)):

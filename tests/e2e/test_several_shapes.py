@@ -259,7 +259,7 @@ def test_programs_are_specialized_too() -> None:
 
 def test_several_shapes_need_a_model_and_a_process() -> None:
     shapes = {"x": (SizeValues((1, 2)), 256)}
-    with pytest.raises(UsageError, match="a module that is imported has its shapes"):
+    with pytest.raises(UsageError, match="an imported module has fixed shapes"):
         intarsia.build(from_onnx(model()), "llvm", shapes=shapes)
     pytest.importorskip("intarsia_c")
     with pytest.raises(UnsupportedError, match="code for runtime 'c' has one shape"):

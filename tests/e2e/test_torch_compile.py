@@ -273,7 +273,7 @@ def test_the_target_comes_from_scope_environment_or_file(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("INTARSIA_TARGET", raising=False)
     x = torch.ones(2)
-    with pytest.raises(TargetError, match="no target is given"):
+    with pytest.raises(TargetError, match="no target is set"):
         dynamo.backend(graph(), [x])
     (tmp_path / "intarsia.toml").write_text('target = "nothing"')
     with pytest.raises(TargetError, match="nothing"):

@@ -146,12 +146,12 @@ FAULTS = {
     ),
     "misspelt": Fault(
         hooks="@hookimpl\ndef anotate(target):\n    return None\n",
-        says="has a hook that the host does not know or calls otherwise",
+        says="has an unknown hook, or one with other arguments",
         doctor="unknown hook 'anotate'",
     ),
     "extra-argument": Fault(
         hooks="@hookimpl\ndef annotate(target, more):\n    return None\n",
-        says="has a hook that the host does not know or calls otherwise",
+        says="has an unknown hook, or one with other arguments",
         doctor="more",
     ),
     "too-new": Fault(

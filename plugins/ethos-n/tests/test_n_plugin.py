@@ -184,7 +184,7 @@ def test_a_simulated_model_against_onnx_runtime(
 
 
 def test_a_region_for_the_device_is_not_run_here() -> None:
-    with pytest.raises(WorkerLost, match="nothing here drives one") as caught:
+    with pytest.raises(WorkerLost, match="no driver for it is here") as caught:
         load(request({}, (1, 3, 6, 6)))
     assert "-simulate" in (caught.value.hint or "")
 

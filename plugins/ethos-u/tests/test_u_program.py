@@ -57,7 +57,7 @@ def test_the_simulator_gives_the_reference_result() -> None:
 
 def test_a_region_for_the_device_is_not_run_here() -> None:
     program, constants = emit(region_of(unsigned_conv()))
-    with pytest.raises(WorkerLost, match="nothing here drives one") as caught:
+    with pytest.raises(WorkerLost, match="no driver for it is here") as caught:
         load(request({FILE: print_program(program)}, constants, (1, 3, 6, 6)))
     assert "-simulate" in (caught.value.hint or "")
 

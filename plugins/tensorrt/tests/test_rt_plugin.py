@@ -95,7 +95,7 @@ def test_engines_are_for_the_gpu_of_the_backend_behind() -> None:
     with pytest.raises(TargetError, match=r"-arch=sm_86' is for another device: 'cuda' behind it"):
         Host().target("tensorrt -arch=sm_86, cuda -arch=sm_89")
     with pytest.raises(
-        TargetError, match="not for this device: 'cuda' behind it is for -arch=sm_7"
+        TargetError, match="does not compile for this device: 'cuda' behind it is for -arch=sm_7"
     ):
         Host().target("tensorrt, cuda -arch=sm_70")
 

@@ -183,7 +183,7 @@ def test_weights_outside_the_folder_are_refused_before_they_are_read(
     path.write_bytes(message.SerializeToString())
     code, _, err = run("compile", path, *TARGET, "-o", tmp_path / "a.intarsia")
     assert code == 3
-    assert "no path beneath the model's folder" in err
+    assert "not a path inside the model's folder" in err
 
 
 def test_a_damaged_entry_is_a_warning_and_a_build(run: Run, model: Path, tmp_path: Path) -> None:

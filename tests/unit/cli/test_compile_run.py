@@ -271,7 +271,7 @@ def test_compile_says_what_a_quantized_model_computes_in_float32(run: Run, tmp_p
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("--shape", "x"), 2, "'x' is no shape"),
+        (("--shape", "x"), 2, "'x' is not a shape"),
         (("--shape", "y:1,4"), 2, "which is no input"),
         (("--shape", "x:1,4", "--require-offload", "50"), 10, "50 % required"),
         (("--shape", "x:1,4", "--executor", "graph", "--executor-aot-unpacked-api", "true"), 2,
@@ -302,13 +302,13 @@ def test_a_model_is_not_written_over(run: Run, model: Path, words: tuple[str, st
     code, _, err = run(words[0], model, "--target", "llvm", words[1], again)
     assert (code, model.read_bytes() == before) == (2, True)
     assert "is the model itself" in err
-    assert "name another file" in err
+    assert "name another output file" in err
 
 
 def test_run_says_what_is_missing(run: Run, model: Path, artifact: Path, tmp_path: Path) -> None:
     for words, code, message in (
-        (("run", model), 2, "a target is needed"),
-        (("run", artifact, "--target", "llvm"), 2, "an artifact has its target"),
+        (("run", model), 2, "needs a target"),
+        (("run", artifact, "--target", "llvm"), 2, "an artifact has its own target"),
         (("run", tmp_path / "absent.intarsia"), 3, "there is no file"),
         (("run", artifact, "--inputs", model), 3, "cannot read inputs"),
         (("inspect", model), 7, "not an artifact"),
@@ -423,7 +423,7 @@ def test_shapes(text: str, expected: tuple[str, tuple[int, ...]]) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", ":1", "x:a", "x:-1", "x:1,,2", "x:1,"])
 def test_what_is_no_shape(text: str) -> None:
-    with pytest.raises(UsageError, match="is no shape"):
+    with pytest.raises(UsageError, match="is not a shape"):
         parse_shape(text)
 
 

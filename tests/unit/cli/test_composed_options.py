@@ -161,7 +161,7 @@ def test_a_switch_takes_no_other_word(run: Run) -> None:
          "given twice, with two values"),
         (("--target", "loops", "--executor", "aott"), "there is no executor 'aott'"),
         (("--target", "loops", "--target-bad-x=1"), "ZeroDivisionError"),
-        ((), "no target is given"),
+        ((), "no target is set"),
     ],
 )  # fmt: skip
 def test_wrong_options_of_kinds_are_told(run: Run, words: tuple[str, ...], message: str) -> None:

@@ -84,7 +84,7 @@ def test_choices_are_values_too(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (("loops", "--values", "zzz"), "target kind 'loops' has no option '-zzz'"),
         (("loops", "--values", "mtriple"), "-mtriple of 'loops' is any str"),
-        (("loops, loops", "--values", "mcpu"), "--values is about one kind, not 2"),
+        (("loops, loops", "--values", "mcpu"), "--values takes one kind, not 2"),
     ],
 )
 def test_values_that_cannot_be_listed(
@@ -113,7 +113,7 @@ def test_parse_shows_the_target_that_is_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["targets", "parse"]) == 2
-    assert "no target is given" in capsys.readouterr().err
+    assert "no target is set" in capsys.readouterr().err
     file = tmp_path / "intarsia.toml"
     file.write_text('target = "loops -mcpu=m4"\n[target-options.loops]\nmode = "small"\n')
     assert main(["targets", "parse", "--origin", "--target-loops-mtriple=x"]) == 0

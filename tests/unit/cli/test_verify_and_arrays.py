@@ -100,7 +100,7 @@ def test_inputs_that_cannot_be_read(tmp_path: Path, content: bytes | None, reaso
 def test_an_archive_of_something_else_is_no_npz(tmp_path: Path, member: str) -> None:
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr(member, "{}")
-    with pytest.raises(ModelError, match=f"'{Path(member).stem}.*' in it is no array"):
+    with pytest.raises(ModelError, match=f"'{Path(member).stem}.*' in it is not an array"):
         read_inputs(str(tmp_path / "x.npz"), (), 0)
 
 

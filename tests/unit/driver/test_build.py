@@ -346,7 +346,7 @@ def test_gates() -> None:
 
 
 def test_what_is_asked_must_exist() -> None:
-    with pytest.raises(TargetError, match=r"no target is given\n.*installed backends: plain, toy"):
+    with pytest.raises(TargetError, match=r"no target is set\n.*installed backends: plain, toy"):
         build(model(), host=host_of())
     with pytest.raises(UsageError, match=r"build.. has no option 'max_region'"):
         compiled(max_region=3)

@@ -398,5 +398,5 @@ def test_the_size_is_a_setting(tmp_path: Path) -> None:
     found = open_cache({**env, "INTARSIA_CACHE_SIZE": "2"})
     assert found is not None
     assert found.limit == 2 << 20
-    with pytest.raises(UsageError, match="not a whole number of MiB"):
+    with pytest.raises(UsageError, match="not an integer below 10"):
         open_cache({**env, "INTARSIA_CACHE_SIZE": "much"})

@@ -71,7 +71,7 @@ def test_every_spelling_is_one_value(words: tuple[Any, ...], named: dict[str, An
         ("aott", {}, "there is no executor 'aott'\n  hint: did you mean 'aot'"),
         ("zzz", {}, "there is no executor 'zzz'\n  hint: one of aot, graph, vm"),
         ("", {}, "the target is empty"),
-        ("aot, graph", {}, "one executor is wanted, not 2"),
+        ("aot, graph", {}, "expected one executor, not 2"),
         ("aot -", {}, "an option is one or two dashes and a name"),
         ("aot unpacked", {}, "'unpacked' is neither an option of executor 'aot'"),
         ("aot -unpacked=1", {}, "column 5: executor 'aot' has no option '-unpacked'"),
@@ -216,7 +216,11 @@ def test_a_plugins_kind_has_other_names() -> None:
     [
         ([ExecutorKind("other", "o")], "wasm", "kinds other, but its manifest declares wasm"),
         ([], "wasm", "kinds none, but its manifest declares wasm"),
-        ([ExecutorKind("aot", "o")], "aot", "calls an executor 'aot', which the core has"),
+        (
+            [ExecutorKind("aot", "o")],
+            "aot",
+            "registers an executor 'aot', which the host already has",
+        ),
         ([ExecutorKind("wasm", "o", Broken)], "wasm", "Broken.threads is not declared with option"),
         ([RuntimeKind("wasm", "o")], "wasm", "holds RuntimeKind, not only ExecutorKind"),
     ],

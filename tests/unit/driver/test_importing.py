@@ -62,7 +62,7 @@ def test_a_wrong_name_of_a_parameter_gets_the_nearest() -> None:
 
 
 def test_a_module_takes_no_shapes() -> None:
-    with pytest.raises(ModelError, match="shapes are given when a model is imported") as why:
+    with pytest.raises(ModelError, match="shapes belong to the import of a model") as why:
         import_model(module_of(), {"x": (1,)})
     assert "from_onnx(model, shapes=...)" in why.value.hint
 

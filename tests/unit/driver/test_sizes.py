@@ -50,7 +50,7 @@ def test_shapes_are_read() -> None:
     assert parse_shape("a:b:1..4,3") == ("a:b", (SizeValues((), 1, 4), 3))
     assert parse_shape("s:") == ("s", ())
     for text in ("x", ":1", "x:1,,2", "x:1;2", "x:a"):
-        with pytest.raises(UsageError, match="is no shape"):
+        with pytest.raises(UsageError, match="is not a shape"):
             parse_shape(text)
 
 

@@ -238,7 +238,7 @@ def test_names_of_an_outer_graph() -> None:
         [gradient("x", "d", y="y")], "then", [], [helper.make_empty_tensor_value_info("d")]
     )
     nodes = [SQUARE, node("If", "yes", "z", then_branch=body, else_branch=body)]
-    with pytest.raises(UnsupportedError, match="'y' is no value of the graph that the node is in"):
+    with pytest.raises(UnsupportedError, match="'y' is not a value in the graph of the node"):
         from_onnx(built(nodes, {"x": ()}, "z", {"yes": np.array(True)}))
 
 

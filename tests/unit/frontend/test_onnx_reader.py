@@ -263,7 +263,7 @@ BROKEN: list[tuple[Edit, type[IntarsiaError], tuple[str, ...]]] = [
     (twice_declared, ModelError, ("input 'x' is declared twice",)),
     (twice_given, ModelError, ("output 'y' is declared twice",)),
     (no_outputs, ModelError, ("has no outputs",)),
-    (wrong_output, ModelError, ("gives the output 'z'",)),
+    (wrong_output, ModelError, ("computes the output 'z'",)),
     (nameless_input, ModelError, ("input without a name",)),
     (twin_weights, ModelError, ("two weights are called 'w'",)),
     (twin_attributes, ModelError, ("attribute 'a' is set twice",)),
@@ -402,7 +402,7 @@ def test_external_data_are_read(tmp_path: Path) -> None:
 )
 def test_external_paths_that_lead_out(tmp_path: Path, location: str) -> None:
     (tmp_path / "w.bin").write_bytes(b"\0" * 24)
-    refused(_external(tmp_path, location), ModelError, "weight 'w'", "beneath the model's folder")
+    refused(_external(tmp_path, location), ModelError, "weight 'w'", "inside the model's folder")
 
 
 def test_external_files_of_other_kinds(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_pooled_elements_go_back_to_their_places() -> None:
 
 
 def test_large_windows_have_no_compiled_places() -> None:
-    with pytest.raises(UnsupportedError, match=r"places of a MaxPool over windows of \(9, 9\)"):
+    with pytest.raises(UnsupportedError, match=r"indices of a MaxPool over windows of \(9, 9\)"):
         compiled("MaxPool", np.zeros((1, 1, 9, 9), np.float32), outputs=2, kernel_shape=[9, 9])
 
 
@@ -287,5 +287,5 @@ def test_transforms_whose_lengths_only_the_run_knows() -> None:
         with collecting_guards(), pytest.raises(UnsupportedError, match=match):
             from_onnx(data.SerializeToString())
 
-    refused("STFT", (2, "n"), "frames whose length only the run knows")
-    refused("DFT", (2, "n", 1), "a signal whose length only the run knows")
+    refused("STFT", (2, "n"), "frames whose length is known only at run time")
+    refused("DFT", (2, "n", 1), "a signal whose length is known only at run time")

@@ -220,8 +220,8 @@ class NoKinds:
 @pytest.mark.parametrize(
     "hooks, reason",
     [
-        (Misspelt(), "a hook that the host does not know .*anotate"),
-        (WrongArgument(), "a hook that the host .* calls otherwise: .*module"),
+        (Misspelt(), "has an unknown hook, or one with other arguments: .*anotate"),
+        (WrongArgument(), "has an unknown hook, or one with other arguments: .*module"),
         (OtherKind(), "registers the kinds npux, but its manifest declares npu"),
         (OtherRole(), "registers the kinds npu, but"),
         (BadOptions(), "options class int is not a dataclass"),

@@ -86,7 +86,7 @@ def test_a_plugin_reads_what_another_says_of_its_kind() -> None:
 
 def test_a_column_of_another_type_is_refused_where_it_is_read() -> None:
     host = host_of(LOOPS, meter(Meter(POWER.of("loops", 9.0)), "loops"))
-    with pytest.raises(PluginError, match=r"'acme.power' of target kind 'loops' is float, and str"):
+    with pytest.raises(PluginError, match=r"'acme.power' of target kind 'loops' is float, not str"):
         KindAttribute("acme.power", str).get(host.kind("loops"))
 
 

@@ -64,8 +64,8 @@ def test_a_manifest_is_read_as_data() -> None:
         ("role =", "rolle =", "[[target-kind]] 1 has an unknown key 'rolle'"),
         ('"accelerator"', '"host"', "'role' of [[target-kind]] 1 is 'host'"),
         ('name = "npu-fast"', 'name = "npu"', "gives the name 'npu' twice"),
-        ('name = "npu-fast"', 'name = "composite"', "'composite' is the host's own word"),
-        ('name = "npu"\nrole', 'name = "composite"\nrole', "'composite' is the host's own word"),
+        ('name = "npu-fast"', 'name = "composite"', "'composite' is reserved by the host"),
+        ('name = "npu"\nrole', 'name = "composite"\nrole', "'composite' is reserved by the host"),
         ("[[alias]]", "[alias]", "'alias' in plugin.toml is not a list of tables"),
         ("[[hardware]]\nfile", "hardware = [3]\n#", "unknown key 'hardware'"),
         (

@@ -80,7 +80,7 @@ def test_the_loader_runs_the_plan(hosted, toy_loader, executor):
 
 def test_a_loader_without_single_kernels(hosted, toy_loader):
     toy_loader(ONLY_RUN)
-    with pytest.raises(UnsupportedError, match="its loader gives none alone"):
+    with pytest.raises(UnsupportedError, match="its loader cannot run one alone"):
         load(hosted, executor="graph")
 
 

@@ -61,7 +61,7 @@ def test_who_decided_is_known() -> None:
     ("text", "message"),
     [
         ("engine -chip=one, chips -chip=two", "'engine -chip=one' is for another device"),
-        ("engine, chips -chip=three", "'engine' is not for this device"),
+        ("engine, chips -chip=three", "'engine' does not compile for this device"),
     ],
 )
 def test_two_devices_in_one_target_are_refused(text: str, message: str) -> None:

@@ -39,7 +39,7 @@ def test_a_profile_that_is_none_is_refused(row: dict[str, object], message: str)
         ({"tag": 3}, "'tag' is not a string", "target.tag"),
         (
             {"tag": "a/b", "target-host": 1},
-            "'target-host' cannot stand beside 'tag'",
+            "'target-host' cannot be combined with 'tag'",
             "target.target-host",
         ),
         ({"tag": "a/b"}, "no hardware is called 'a/b'", "target"),

@@ -131,7 +131,7 @@ def test_a_list_of_targets_and_a_host() -> None:
         assert read_spec(spec, KINDS) == one  # type: ignore[arg-type]
     assert read_spec(["npu -level=2", "gpu"], KINDS, host) == one
     assert read_spec([], KINDS, "loops") == parse_target("loops", KINDS)
-    with pytest.raises(TargetError, match="the target names nothing"):
+    with pytest.raises(TargetError, match="the target is empty"):
         read_spec([], KINDS)
     with pytest.raises(TargetError, match=r"target\[1\]: expected an object, not int"):
         read_spec(["npu", 3], KINDS)  # type: ignore[list-item]
@@ -202,7 +202,7 @@ def test_keys_of_the_user_and_of_a_tag_are_dispatched_on_first() -> None:
     assert target.keys == ("mine", "wider", "wide", "loops", "cpu")
     assert dispatch({"cpu": 1, "loops": 2, "wide": 3}, target, "a schedule") == 3
     assert dispatch({"cpu": 1, "loops": 2}, target, "a schedule") == 2
-    with pytest.raises(TargetError, match="-keys: 'Mine' is no key"):
+    with pytest.raises(TargetError, match="-keys: 'Mine' is not a key"):
         parse_target("loops -keys=Mine", TAGS)
 
 

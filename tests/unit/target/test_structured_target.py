@@ -76,7 +76,7 @@ def test_objects_say_the_same_as_strings(value: object, canonical: str) -> None:
         ({"kind": "loops", "mattr": ["a,b"]}, "is empty or holds a comma", ""),
         ({"kind": "loops", "mattr": [["a"]]}, "-mattr is a string", ""),
         ({"kind": "loops", "tiles": [4, "8"]}, "-tiles is an integer, not '8'", ""),
-        ({"kind": "loops", "tag": "x"}, "'tag' cannot stand in this place", "target.tag"),
+        ({"kind": "loops", "tag": "x"}, "'tag' is not allowed here", "target.tag"),
         ({"kind": "loops", "accelerators": "npu"}, "'accelerators' is not a list", ""),
         (
             {"kind": "loops", "accelerators": ["c99"]},
@@ -85,12 +85,12 @@ def test_objects_say_the_same_as_strings(value: object, canonical: str) -> None:
         ),
         (
             {"kind": "loops", "accelerators": [{"kind": "composite"}]},
-            "composite cannot stand inside",
+            "composite cannot be inside",
             "",
         ),
         (
             {"kind": "loops", "accelerators": [{"kind": "npu", "accelerators": []}]},
-            "'accelerators' cannot stand in this place",
+            "'accelerators' is not allowed here",
             "target.accelerators[0].accelerators",
         ),
         ({"kind": "npu", "accelerators": ["ethos-like"]}, "cannot have accelerators", ""),
@@ -100,9 +100,9 @@ def test_objects_say_the_same_as_strings(value: object, canonical: str) -> None:
         ({"kind": "composite", "accelerators": [NPU]}, "cannot compile a whole model", ""),
         ({"kind": "composite", "fallbak": LOOPS}, "a composite has no key 'fallbak'", ""),
         ({"kind": "composite", "fallback": NPU}, "'npu' is an accelerator, not a backend", ""),
-        ({"kind": "composite", "fallback": {"kind": "composite"}}, "cannot stand inside", ""),
+        ({"kind": "composite", "fallback": {"kind": "composite"}}, "cannot be inside", ""),
         ({"kind": "loops", "target_host": "c99"}, "target_host 'c99' is not the host", ""),
-        ({"kind": "gpu", "target_host": "c99", "host": "c99"}, "two names of one thing", ""),
+        ({"kind": "gpu", "target_host": "c99", "host": "c99"}, "mean the same", ""),
     ],
 )
 def test_mistakes_say_where_they_stand(value: object, message: str, where: str) -> None:
@@ -124,8 +124,8 @@ def test_the_argument_and_the_object_name_one_host() -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ('{"kind": "a", "kind": "b"}', "key 'kind' stands twice"),
-        ('{"a": {"b": 1, "b": 1}}', "key 'b' stands twice"),
+        ('{"kind": "a", "kind": "b"}', "key 'kind' occurs twice"),
+        ('{"a": {"b": 1, "b": 1}}', "key 'b' occurs twice"),
         ('{"a": NaN}', "NaN is not JSON"),
         ('{"a": -Infinity}', "-Infinity is not JSON"),
         ('{"a": 1,}', "does not parse"),
@@ -152,10 +152,10 @@ def test_brackets_and_quotes_in_strings_do_not_nest() -> None:
 def test_a_string_in_json_is_one_target() -> None:
     found = target_from_json("npu -variant=n77", KINDS)
     assert str(found) == "npu -variant=n77"
-    with pytest.raises(TargetError, match="one target is wanted here, not 2"):
+    with pytest.raises(TargetError, match="expected one target here, not 2"):
         target_from_json("fast", KINDS)
     with pytest.raises(TargetError, match=r"target, column 5: -variant cannot be 'n9'") as caught:
         target_from_json("npu -variant=n9", KINDS)
     assert caught.value.where.startswith("target: ")
-    with pytest.raises(TargetError, match="cannot stand inside another"):
+    with pytest.raises(TargetError, match="cannot be inside another"):
         target_from_json("composite", KINDS)

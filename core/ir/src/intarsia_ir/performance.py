@@ -11,7 +11,7 @@ from intarsia_runtime.errors import TargetError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Performance:
-    """What a device does in a second; for comparing devices, so orders of magnitude are enough.
+    """The speeds of a device, for comparing devices; orders of magnitude are enough.
 
     Attributes:
         flops: Arithmetic operations a second that its kernels reach; a multiply-add is two.
@@ -38,11 +38,11 @@ class Performance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelativePerformance:
-    """What an accelerator does, in multiples of what the fallback of its target does.
+    """The speed of an accelerator, in multiples of the speed of its target's fallback.
 
     Attributes:
         flops: Arithmetic operations a second, in multiples; all else is equal. Values are copied
-            across its border if it is another type of device.
+            across its border if the device types differ.
     """
 
     flops: float = 2.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The call plan: which kernel or region runs when, on which part of the workspace."""
+"""The call plan: kernels and regions in order, each with its offsets in the workspace."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fewer, longer dimensions: an element-wise kernel over (1, 64, 7, 7) runs over one of 3136.
 
-Dimensions of size 1 go first. Then loops that every access walks through side by side, over
-dimensions that lie side by side in memory, become one loop. Buffers of the kernel take the shapes
-that result.
+Dimensions of size 1 are removed first. Then adjacent loops become one loop, if every access uses
+them together over dimensions that are contiguous in memory. Buffers get the resulting shapes.
 """
 
 from __future__ import annotations

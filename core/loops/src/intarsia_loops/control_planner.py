@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans branches and loops: blocks of steps that share the memory of the whole plan.
 
-What was made before a loop and is touched inside lives until the loop ends, for the next iteration
-touches it again; what is made inside lives within an iteration. Both branches of an ``if`` are
-numbered one behind the other, so their temporaries share memory.
+A temporary from before a loop that is used inside is live until the loop ends, because the next
+iteration uses it again. A temporary from inside is live within an iteration. Both branches of an
+``if`` are numbered one after the other, so their temporaries share memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a backend's own schedule of a heavy operator needs: buffers, and what follows the operator.
+"""Buffers and epilogue of a fused group, for a backend's own schedule of the anchor.
 
-A schedule computes the anchor's element as it likes and stores ``apply`` of it::
+A schedule computes each element of the anchor, and stores ``apply`` of it::
 
     def schedule(group: FusedGroup, target: Target) -> PrimFunc | None:
         fused = epilogue(group)

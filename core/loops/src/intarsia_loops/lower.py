@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Go down a level: from a graph function to kernels and the plan that calls them."""
+"""Lowering: from a graph function to kernels and the plan that calls them."""
 
 from __future__ import annotations
 

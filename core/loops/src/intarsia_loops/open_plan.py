@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory plan of open sizes: slots, each as large as the largest temporary that uses it.
 
-Which temporaries share a slot is decided once, from live ranges and typical sizes; how large slots
-are, and where they begin, the run computes from the sizes of its inputs.
+The compiler decides which temporaries share a slot, from live ranges and typical sizes. The run
+computes sizes and offsets of the slots from the sizes of its inputs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranges of a loop over which every comparison of its variable comes out the same.
+"""Loop splitting: ranges of a loop over which every comparison of its variable is constant.
 
-At the edges of a padded row an element is found in another way than inside it. Cut where the way
-changes, the inside has no comparisons left, and runs by vectors.
+At the borders of a padded row an element is computed in another way than in the interior. A loop
+that is split there has no comparisons in the interior, and can be vectorized.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans the steps of a function and of those that it carries out: what runs, on which memory.
+"""Plans the steps of a function and of the functions that it calls: order and memory.
 
-Steps are numbered in the order in which they stand in the plan, those inside a step behind it. A
-temporary lives from the first to the last step that touches it.
+Steps are numbered in the order of the plan; nested steps follow the step that contains them. A
+temporary is live from the first to the last step that uses it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the loop compiler reads of a target and of a region: nothing but these attributes.
+"""The attributes of a target and of a region that the loop compiler reads.
 
-A backend hands its own target over; schedules get it back as it is. The host's ``Target`` and
-``Region`` have these attributes, and nothing here imports them.
+A backend passes its own target, and schedules get it unchanged. The host's ``Target`` and
+``Region`` have these attributes; the loop compiler does not import them.
 """
 
 from __future__ import annotations

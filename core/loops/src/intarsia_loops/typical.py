@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a schedule assumes of a size that only the run knows, where a number decides for speed.
+"""Typical values of symbolic dimensions, for decisions of schedules about speed.
 
-Results never depend on it: whoever asks here writes loops that are right for every size.
+Results never depend on them: the loops are correct for every size.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of a graph, told apart: which node makes a value, and which values share memory."""
+"""The tensors of a graph: the node that makes each value, and the values that share memory."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Closing(ABC):
         """
         raise UsageError(
             f"a loaded model ({type(self).__name__}) can be neither copied nor pickled",
-            hint="load the artifact again, in the other process if it is for one",
+            hint="load the artifact again in that process",
         )
 
     def __enter__(self) -> Self:

@@ -99,7 +99,7 @@ def check_format(unit: UnitEntry, formats: Iterable[int]) -> None:
     read = ", ".join(str(number) for number in known) or "none"
     raise ArtifactError(
         f"unit '{unit.name}' has format {unit.format} of the loader '{unit.loader}', "
-        f"and the loader that is here reads {read}",
+        f"and the installed loader reads {read}",
         hint="compile the model again"
         + (f", or install what compiled it: pip install '{unit.plugin}'" if unit.plugin else ""),
     )

@@ -78,7 +78,7 @@ class TargetError(UsageError):
 
     Args:
         message: As of :class:`IntarsiaError`; so are ``hint`` and ``where``.
-        option: Flag of the option that it is about, without dashes; whoever knows the text of the
+        option: Flag of the option that is wrong, without dashes. Code that knows the text of the
             target points at it.
     """
 

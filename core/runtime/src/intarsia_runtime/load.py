@@ -45,31 +45,31 @@ def load(
     executor: str | None = None,
     signed_by: str | os.PathLike[str] | None = None,
 ) -> Executable:
-    """Open an artifact, check it against this machine, and make it ready to run.
+    """Open an artifact, check it against this machine, and prepare it to run.
 
-    An artifact is native code, which does in this process whatever its maker wants: load only what
-    you would run as a program.
+    An artifact is native code that runs in this process with all its rights: load only artifacts
+    that you would run as programs.
 
     Args:
         path: The artifact.
-        threads: Threads for parallel loops; ``None`` means as many as the process may use.
-        executor: ``aot``, ``graph`` or an executor of a plugin; ``None`` means what it was
-            compiled for. What was compiled for ``vm`` is a program for any choice; with ``graph``
-            its pieces run step by step.
-        signed_by: Public key of OpenSSH that must have signed the artifact; checked before anything
-            of it is read as code.
+        threads: Threads for parallel loops. Default: as many as the process may use.
+        executor: ``aot``, ``graph`` or an executor of a plugin. Default: the one that the artifact
+            was compiled for. An artifact for ``vm`` is always run as a program; with ``graph`` its
+            pieces run step by step.
+        signed_by: Public key of OpenSSH that must have signed the artifact; checked before any code
+            of it is loaded.
 
     Returns:
-        What runs it: ``run(inputs)`` gives the outputs by name, ``run_into(inputs, outputs)``
-        writes them into arrays that are there. Close it, or use it in a ``with`` statement.
+        The loaded model: ``run(inputs)`` returns the outputs by name, ``run_into(inputs, outputs)``
+        writes them into existing arrays. Close it, or use it in a ``with`` statement.
 
     Raises:
         ModelError: There is no such file.
-        ArtifactError: The artifact is damaged, for another machine, or needs a plugin that is
-            missing, or an executor or runtime that is.
+        ArtifactError: The artifact is damaged or for another machine, or its plugin, executor or
+            runtime is missing.
         PluginError: The loader of a region, an executor or a runtime fails.
         ResourceError: Not enough memory.
-        UsageError: ``executor`` is none that runs here, or no threads.
+        UsageError: ``executor`` does not run here, or ``threads`` is less than 1.
     """
     opened = open_artifact(Path(path), signed_by=None if signed_by is None else Path(signed_by))
     return instantiate(opened, threads=threads, executor=executor)

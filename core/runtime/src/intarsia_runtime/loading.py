@@ -87,24 +87,24 @@ RUNTIME_GROUP = "intarsia.runtimes"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadRequest:
-    """What a loader gets.
+    """The argument of a loader.
 
     Attributes:
         name: Name of the region.
         files: Files of the unit, digests already checked.
         constants: Weights of the unit by the name given in ``CompiledUnit.constants``; read-only
             views of the mapped artifact, valid as long as the loaded artifact lives.
-        inputs: Tensors the region is called with.
-        outputs: Tensors it fills, after the inputs in the call.
+        inputs: Input tensors of the region's function.
+        outputs: Output tensors; they follow the inputs in the call.
         threads: Number of threads to use.
         run_steps: Address of ``intarsia_run_steps``; 0 if the artifact has none.
         run_open_steps: Address of ``intarsia_run_open_steps``; 0 if the artifact has none.
-        sizes: Size variables that the call has behind the tensors, in order. Shapes of ``inputs``
+        sizes: Size variables, which follow the tensors in the call, in order. Shapes of ``inputs``
             and ``outputs`` are expressions over them; empty if all sizes are numbers.
-        plan: What one run does, for the loader of a whole model on a device and for a region that
-            was compiled from loop IR: its constants are in ``constants`` and its regions in
+        plan: The call plan, for the loader of a whole model on a device and for a region that was
+            compiled from loop IR: its constants are in ``constants`` and its regions in
             ``regions``. ``None`` for other regions.
-        regions: Functions of the plan's regions, in its order; they work on the CPU's memory.
+        regions: Functions of the plan's regions, in its order; they use the CPU's memory.
     """
 
     name: str
@@ -141,10 +141,10 @@ class LoadRequest:
 
     @contextmanager
     def interpreting(self, name: str) -> Generator[None]:
-        """Name this unit in what goes wrong where its file ``name`` is interpreted.
+        """Return a context for code that interprets the file ``name`` of this unit.
 
         Raises:
-            ArtifactError: Instead of what Python raises for a wrong value, index or key.
+            ArtifactError: Instead of Python's errors for a wrong value, index or key.
         """
         try:
             with interpreting(name):
@@ -158,7 +158,7 @@ class LoadRequest:
         inputs: Iterable[tuple[str, tuple[int, ...]]],
         outputs: Iterable[tuple[str, tuple[int, ...]]],
     ) -> None:
-        """Compare element types and shapes that the unit was made for with those of the call.
+        """Compare the element types and shapes of the unit with those of the call.
 
         Raises:
             ArtifactError: They differ.
@@ -175,10 +175,10 @@ class LoadRequest:
                 )
 
     def check_constant(self, name: str, dtype: str, shape: tuple[int, ...] | None = None) -> None:
-        """Check that a weight is there, with this element type and, if given, this shape.
+        """Check that the unit has a weight of this element type and, if given, this shape.
 
         Raises:
-            ArtifactError: It is not.
+            ArtifactError: It has not.
         """
         if name not in self.constants:
             raise self.damaged(f"it reads a weight '{name}', which is not among its own")
@@ -190,7 +190,7 @@ class LoadRequest:
             )
 
     def damaged(self, reason: str) -> ArtifactError:
-        """Return the error that says what is wrong with the unit."""
+        """Return the error for a damaged unit."""
         return ArtifactError(reason, hint="compile the model again", where=f"unit '{self.name}'")
 
 
@@ -201,8 +201,8 @@ class NativeCall:
     Attributes:
         function: Address.
         handle: Its first argument.
-        keep_alive: Whatever must live as long as the function may be called.
-        describe_failure: Called after the function returned non-zero; one sentence, why.
+        keep_alive: Objects that must live as long as the function may be called.
+        describe_failure: Returns the reason, one sentence; called after a non-zero result.
     """
 
     function: int
@@ -279,12 +279,12 @@ ProgramLoader: TypeAlias = "Callable[[ProgramRequest], HostedProgram]"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceModel:
-    """A whole model on a device, as its loader made it ready. All arrays are the CPU's.
+    """A whole model on a device, prepared by its loader. All arrays are in the CPU's memory.
 
     Attributes:
-        run: Carries out the plan: inputs, then outputs to fill.
-        kernel: ``kernel(name, *sizes)`` returns one kernel of the plan alone, for the executor that
-            walks the plan: called with all buffers of the kernel, it fills those that it writes.
+        run: Executes the plan; takes the inputs, then the outputs to fill.
+        kernel: ``kernel(name, *sizes)`` returns one kernel of the plan, for the executor ``graph``.
+            The kernel takes all its buffers and fills those that it writes.
     """
 
     run: HostedCall
@@ -292,16 +292,16 @@ class DeviceModel:
 
 
 class NativeCode(ABC):
-    """Compiled code in this process, whatever put it there; each load has a state of its own.
+    """Compiled code in this process; each load has its own state.
 
-    Code may have threads of its own. Then it exports ``int32_t intarsia_begin_threads(void *pool,
+    Code may run parallel loops. Then it exports ``int32_t intarsia_begin_threads(void *pool,
     int32_t count)``, after which its loops run on ``count`` threads of the ``pool`` (see
     :func:`intarsia_runtime.threads.thread_pool`), and ``void intarsia_end_threads(void)``, which
-    leaves the pool. The first does nothing and returns another value than 0 if it cannot. A
+    leaves the pool. If the first fails, it changes nothing and returns another value than 0. A
     subclass calls ``_endings`` before it unloads the code.
 
     Args:
-        name: Of the unit, for messages.
+        name: Name of the unit, for messages.
     """
 
     def __init__(self, name: str) -> None:
@@ -317,9 +317,9 @@ class NativeCode(ABC):
         """Unload the code: no address may be called any more. Harmless when repeated."""
 
     def begin_threads(self, count: int) -> bool:
-        """Let the code run its loops on ``count`` threads of its own; false if it has none.
+        """Let the code run its loops on ``count`` threads of the pool; false if it has none.
 
-        In a process that was forked since, call it again.
+        Call it again after a fork.
         """
         begin = self.address("intarsia_begin_threads")
         if not begin:
@@ -360,13 +360,13 @@ class NativeCode(ABC):
 
 @dataclass(frozen=True, slots=True)
 class CodeLoader:
-    """A loader of code with all functions of a unit: what an entry point may name, as a value.
+    """A loader of machine code in another format than a shared library; an entry point names it.
 
     Attributes:
-        open: Puts code into this process, from the files of a unit (digests already checked) and
-            the unit's name. ``main`` exports what a shared library would, ``__tvm_ffi_main`` and
-            ``intarsia_run_steps`` among it; a region exports ``__tvm_ffi_<name>``, or, if it was
-            compiled from loop IR, ``__tvm_ffi_main``, whose first argument is its own context.
+        open: Loads code into this process, from the files of a unit (digests already checked) and
+            the unit's name. ``main`` exports the functions of a shared library, such as
+            ``__tvm_ffi_main`` and ``intarsia_run_steps``. A region exports ``__tvm_ffi_<name>``;
+            if it was compiled from loop IR, ``__tvm_ffi_main`` with its context as first argument.
         formats: Versions of units' format that it reads (``CompiledUnit.format``).
     """
 
@@ -385,7 +385,7 @@ class UnitLoader(Generic[P, T]):
     """A loader, and which versions of its units' format it reads.
 
     Attributes:
-        load: What loads a unit.
+        load: The function that loads a unit.
         formats: Values of ``CompiledUnit.format``.
     """
 

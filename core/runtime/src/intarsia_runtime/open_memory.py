@@ -124,7 +124,7 @@ class OpenMemory:
         if min(shape, default=0) < 0:
             name = self._plan.outputs[output].name
             raise ModelError(
-                f"output '{name}' would have the shape {shape}", hint="give larger inputs"
+                f"output '{name}' would have the shape {shape}", hint="pass larger inputs"
             )
         return shape
 
@@ -271,7 +271,7 @@ def guard_error(guard: SizeGuard, values: Mapping[str, int]) -> ModelError:
         case _:
             found = [value_of(size, values) for size in (left, right)]
             facts = f"{left} is {found[0]} and {right} is {found[1]}"
-    return ModelError(f"{guard.why}: {facts}", hint="give inputs whose sizes go together")
+    return ModelError(f"{guard.why}: {facts}", hint="pass inputs of sizes that fit the model")
 
 
 def _equation(size: Size, values: Mapping[str, int]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loader author's face: everything that a plugin imports which runs without the compiler.
+"""The loader interface: everything that the running half of a plugin imports.
 
 A plugin's loader, and the modules that it shares with the plugin's compiling half (the format of
 its units, the binding of its vendor's library), import this module and nothing else of Intarsia:

@@ -264,7 +264,7 @@ class LoadedProgram:
             return self.code.required(f"__tvm_ffi_{name}")
         if self.device is None:
             raise UnsupportedError(
-                "the kernels of this artifact run on a device, and its loader gives none alone",
+                "the kernels of this artifact run on a device, and its loader cannot run one alone",
                 hint="run it with the aot executor",
             )
         self._kernels.append(self._host(self.device.kernel(name, *sizes), specs))

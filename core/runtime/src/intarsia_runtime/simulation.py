@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def no_device(request: LoadRequest, device: str, *, instead: str) -> WorkerLost:
-    """Return the error for a region that was compiled for a device which nothing here drives.
+    """Return the error for a region that was compiled for a device without a driver here.
 
     Args:
         request: The region.
         device: Its device with an article, e.g. ``an NPU``.
-        instead: What to do, beside compiling with ``-simulate``.
+        instead: The remedy other than ``-simulate``.
     """
     return WorkerLost(
-        f"region '{request.name}' is compiled for {device}, and nothing here drives one",
+        f"region '{request.name}' is compiled for {device}, and no driver for it is here",
         hint=f"{instead}; to compute regions by NumPy on this machine, compile with -simulate",
     )
 
@@ -38,9 +38,9 @@ def simulated_call(
 
     Args:
         request: The region.
-        shapes: Of the inputs and outputs that the unit was compiled for, in order.
+        shapes: Shapes of the inputs and outputs that the unit was compiled for, in order.
         execute: Computes the outputs from the inputs.
-        file: What ``execute`` interprets, for messages.
+        file: The file that ``execute`` interprets, for messages.
 
     Raises:
         ArtifactError: The unit does not fit the request.

@@ -26,15 +26,15 @@ POOL_BYTES = 18_944
 def load_openmp() -> ctypes.CDLL | None:
     """Make OpenMP's symbols visible to code loaded later; None where there is no OpenMP.
 
-    A thread that waits for another spins first, by default for milliseconds: when other programs
-    keep the processors busy, that takes from the very thread it waits for. A thread that sleeps at
-    once takes some 0.1 ms to wake on a virtual machine, at each kernel. Of MobileNet-v2 on two
-    threads, 20 000 rounds (some 0.2 ms) take 2.5 ms on idle processors and 9 beside a busy
-    program; 1 000 take 3 to 9 and 10, 100 000 take 2.4 and up to 600. On another processor, of
-    Intel, a round takes five times as long: beside a busy program ResNet-50 in 8 bits takes 77 ms
-    where it takes 13 on idle processors, with 1 000 rounds 19; but with those Magika takes 1.5
-    times as long on idle ones. OpenMP reads the setting once, when the process loads it first; a
-    user's own setting wins.
+    A thread that waits for another spins first, by default for milliseconds. If other programs keep
+    the processors busy, spinning takes time from the thread that it waits for. A thread that sleeps
+    at once needs some 0.1 ms to wake on a virtual machine, at each kernel. MobileNet-v2 on two
+    threads with 20 000 rounds (some 0.2 ms) takes 2.5 ms on idle processors and 9 ms beside a busy
+    program; with 1 000 rounds 3 to 9 and 10 ms; with 100 000 rounds 2.4 and up to 600 ms. On an
+    Intel processor a round takes five times as long: beside a busy program ResNet-50 in 8 bits
+    takes 77 ms (13 on idle processors), with 1 000 rounds 19 ms; but Magika then takes 1.5 times as
+    long on idle ones. OpenMP reads the setting once, when the process loads it first; a user's own
+    setting wins.
     """
     ours = not any(name in os.environ for name in (_SPIN, "OMP_WAIT_POLICY"))
     if ours:

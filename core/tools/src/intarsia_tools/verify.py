@@ -216,7 +216,7 @@ def _reference(
 def _hosted(passport: Passport) -> dict[str, str]:
     """Return the nodes of a program that are in none of its pieces."""
     rows = cast("Sequence[Mapping[str, str]]", passport.placement.get("host", ()))
-    return {row["node"]: "it is carried out on the host" for row in rows}
+    return {row["node"]: "it runs on the host" for row in rows}
 
 
 def built_regions(

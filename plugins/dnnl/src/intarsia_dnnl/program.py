@@ -210,7 +210,7 @@ def _check(program: PrimitiveProgram) -> None:
     for node in program.nodes:
         unknown = set(node.reads) - known
         if unknown:
-            raise ValueError(f"{node.kind} reads value {min(unknown)} before it is there")
+            raise ValueError(f"{node.kind} reads value {min(unknown)} before it is computed")
         _define(program, known, node.result)
     if not known.issuperset(program.outputs):
         raise ValueError("an output is computed by no node")

@@ -42,27 +42,27 @@ def from_onnx(
     """Import an ONNX model.
 
     Args:
-        model: Path, serialized bytes, or ``onnx.ModelProto`` (which is not changed). Weights in
-            files of their own are read only for a path, and only beneath its folder.
-        shapes: Shape of an input by its name; inputs left out keep the model's shape.
-        constants: Value of an input by its name; such an input is no parameter of the result.
+        model: Path, serialized bytes, or ``onnx.ModelProto`` (which is not changed). External
+            weight files are read only for a path, and only inside its folder.
+        shapes: Shape of an input by its name; other inputs keep the model's shape.
+        constants: Value of an input by its name; such an input is not a parameter of the result.
         max_bytes: Limit on the size of the model file itself.
-        mapped: Leave large weights in the file, which must then stay as it is while they are used.
-        time_limit: Seconds that it may take; see :func:`intarsia_ir.budget.limited`.
-        memory_limit: Bytes that it may take.
-        control_flow: Whether branches and loops that only the run decides become functions of the
-            module, which some backends carry out; otherwise both branches are computed, and loops
-            written out or refused.
+        mapped: Leave large weights in the file, which must then stay unchanged while they are used.
+        time_limit: Limit in seconds; see :func:`intarsia_ir.budget.limited`.
+        memory_limit: Limit in bytes.
+        control_flow: Whether data-dependent branches and loops become functions of the module,
+            which some backends compile. Otherwise both branches are computed, and loops are
+            unrolled or refused.
 
     Returns:
         A module whose ``main`` has the graph's inputs as parameters, under their names, in order,
         and the graph's outputs as results. Every call carries the name of its node.
 
     Raises:
-        ModelError: The file is no model, or a broken one.
-        UnsupportedError: The model uses what cannot be imported; the message lists all of it.
+        ModelError: The file is not a model, or it is broken.
+        UnsupportedError: The model has unsupported parts; the message lists all of them.
         UsageError: ``shapes`` or ``constants`` do not fit the model.
-        ResourceError: The model is too large, or passes a limit.
+        ResourceError: The model is too large, or exceeds a limit.
     """
     with limited(time_limit, memory_limit):
         read = read_model(model, max_bytes=max_bytes, mapped=mapped)

@@ -359,7 +359,7 @@ class NodeContext(Builder):
             UnsupportedError: The node is carried out on the host, where no graph is around it.
         """
         if self._recompute is None:
-            raise self.unsupported(f"{self.op_type} cannot be carried out on the host", STATIC_HINT)
+            raise self.unsupported(f"{self.op_type} cannot run on the host", STATIC_HINT)
         return self._recompute(name, values)
 
     def axis(self, name: str, rank: int, default: int | None = None) -> int:

@@ -85,7 +85,7 @@ def map_file(folder: Path, location: str, where: str) -> mmap.mmap | bytes:
     windows = "\\" in location or ":" in location
     if not location or windows or "\0" in location or any(p in ("", ".", "..") for p in parts):
         raise ModelError(
-            f"external data location '{location[:200]}' is no path beneath the model's folder",
+            f"external data location '{location[:200]}' is not a path inside the model's folder",
             where=where,
         )
     folder_flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

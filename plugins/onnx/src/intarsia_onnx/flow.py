@@ -184,7 +184,7 @@ def chosen(folder: ConstantFolder, condition: Expr, is_true: bool, span: Span) -
     known = [array.reshape(-1)[0] for array in sizes if array is not None and array.size == 1]
     if len(known) != 2:
         raise UnsupportedError(
-            "branches give values of different ranks, and no size decides which is taken",
+            "branches give values of different ranks, and no size selects one",
             where=str(span),
         )
     left, right = (size if isinstance(size, Dim) else int(size) for size in known)

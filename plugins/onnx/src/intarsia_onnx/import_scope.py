@@ -80,7 +80,7 @@ def undefined(name: str, node: Node, scope: ImportScope) -> ModelError | Unsuppo
     where = str(node.span)
     if scope.outer is None:
         return ModelError(f"'{name}' is not defined by anything", where=where)
-    return UnsupportedError(f"'{name}' is no value of the graph that the node is in", where=where)
+    return UnsupportedError(f"'{name}' is not a value in the graph of the node", where=where)
 
 
 def live_names(graph: Graph) -> set[str]:

@@ -347,7 +347,7 @@ class Importer:
             self._inside += len(graph.nodes)
             if self._inside > MAX_INSIDE:
                 raise UnsupportedError(
-                    f"graphs inside come to more than {MAX_INSIDE} nodes",
+                    f"nested graphs have more than {MAX_INSIDE} nodes",
                     where=str(node.span),
                     hint=STATIC_HINT,
                 )

@@ -77,7 +77,7 @@ def verify_graph(graph: Graph, outer: AbstractSet[str] = frozenset()) -> None:
     seen: set[str] = set()
     for info in graph.outputs:
         if info.name not in local and info.name not in outer:
-            raise ModelError(f"no node, input or weight gives the output '{info.name}'")
+            raise ModelError(f"no node, input or weight computes the output '{info.name}'")
         if info.name in seen:
             raise ModelError(f"output '{info.name}' is declared twice")
         seen.add(info.name)

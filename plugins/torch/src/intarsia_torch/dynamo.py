@@ -104,7 +104,7 @@ def _target(host: Host, options: BackendOptions) -> CompositeTarget:
     if target is None:
         known = ", ".join(host.backends()) or "none; e.g. pip install 'intarsia[all]'"
         raise TargetError(
-            "no target is given",
+            "no target is set",
             hint=f"options={{'target': ...}} or INTARSIA_TARGET; installed backends: {known}",
         )
     return target

@@ -38,24 +38,24 @@ def from_torch(
     """Import a PyTorch program, by its ATen operators or through PyTorch's ONNX export.
 
     Args:
-        program: A ``torch.nn.Module`` in evaluation mode, or a ``torch.export.ExportedProgram``;
-            neither is changed. Or the path of what ``torch.export.save`` wrote.
-        args: Example arguments of a module; their shapes and element types hold, not their values.
+        program: A ``torch.nn.Module`` in evaluation mode, a ``torch.export.ExportedProgram``
+            (neither is changed), or the path of a file from ``torch.export.save``.
+        args: Example arguments of a module; only their shapes and element types matter.
         kwargs: Example arguments by keyword.
-        shapes: Shape of an input by its name, for a program with sizes left open.
-        dynamic_shapes: Of a module, what ``torch.export.export`` takes under this name: which sizes
-            stay open. Ranges of ``torch.export.Dim`` hold for what is compiled, too.
+        shapes: Shape of an input by its name, for a program with open sizes.
+        dynamic_shapes: For a module, the argument of this name of ``torch.export.export``: the
+            sizes that stay open. The compiled program checks the ranges of ``torch.export.Dim``.
 
     Returns:
         A module whose ``main`` has the program's inputs as parameters and its outputs as results,
-        named as the export names them; parameters and buffers are constants, copied.
+        with the names of the export; parameters and buffers are copied constants.
 
     Raises:
-        ModelError: The file cannot be read, or holds no exported program.
-        UnsupportedError: PyTorch cannot export it, the exported graph uses what cannot be imported,
+        ModelError: The file cannot be read, or has no exported program.
+        UnsupportedError: PyTorch cannot export it, the exported graph has unsupported operators,
             or it changes its inputs or buffers.
-        UsageError: torch or onnxscript is missing, a module is in training mode, or the program is
-            none.
+        UsageError: torch or onnxscript is missing, a module is in training mode, or ``program`` has
+            another type.
     """
     if isinstance(program, str | os.PathLike):
         _require_archive(Path(cast("str", program)))

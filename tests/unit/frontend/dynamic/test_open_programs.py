@@ -64,7 +64,7 @@ def test_a_node_of_which_no_code_can_be_made_becomes_a_step(
     monkeypatch.setattr(open_program, "compile_program", failing)
     made = intarsia.build(hosted().SerializeToString(), "llvm")
     assert [(row.op, row.reason) for row in made.placement.host] == [
-        ("LabelEncoder", "LabelEncoder is carried out on the host"),
+        ("LabelEncoder", "LabelEncoder runs on the host"),
         ("Exp", "no code for it"),
     ]
     with made.load() as executable:

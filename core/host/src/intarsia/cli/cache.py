@@ -29,7 +29,7 @@ def command() -> None:
 @command.command("info")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(as_json: bool) -> None:
-    """Say where the cache is, how large, and what it may hold."""
+    """Show the folder, the size and the size limit of the cache."""
     cache = _opened()
     entries = cache.entries()
     size = sum(entry.bytes for entry in entries)
@@ -45,7 +45,7 @@ def info(as_json: bool) -> None:
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_entries(as_json: bool) -> None:
-    """List the artifacts, the one used last first."""
+    """List the artifacts, the most recently used first."""
     entries = _opened().entries()
     if as_json:
         emit_json({"entries": [_json(entry) for entry in entries]})
@@ -60,7 +60,7 @@ def list_entries(as_json: bool) -> None:
 @build_options()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def why(model: Path, settings: BuildSettings, as_json: bool) -> None:
-    """Say whether a build of MODEL would come from the cache, and what differs if not."""
+    """Show whether the cache has a build of MODEL; if not, the differences of the key."""
     request = settings.request(model)
     cache = cache_of(request) if settings.use_cache else None
     key = build_key(request)
@@ -87,7 +87,7 @@ def why(model: Path, settings: BuildSettings, as_json: bool) -> None:
 @command.command("clear")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def clear(as_json: bool) -> None:
-    """Remove all artifacts; whoever runs one keeps it."""
+    """Remove all artifacts; processes that run one are not affected."""
     count = _opened().clear()
     if as_json:
         emit_json({"removed": count})
@@ -132,8 +132,8 @@ def _opened() -> BuildCache:
     cache = open_cache(os.environ)
     if cache is None:
         raise UsageError(
-            "the cache is off, or its folder cannot be used",
-            hint=f"{LIMIT} is its size in MiB, INTARSIA_CACHE_DIR its place",
+            "the cache is off, or its folder is not usable",
+            hint=f"{LIMIT} sets its size in MiB, INTARSIA_CACHE_DIR its folder",
         )
     return cache
 

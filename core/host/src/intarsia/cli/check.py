@@ -53,11 +53,11 @@ class CheckFinding(Struct, frozen=True):
 @click.command("check")
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.option("--on", type=NameType("target"), metavar="TARGET",
-              help="Where it shall run: a target or a hardware tag.")  # fmt: skip
+              help="The machine to check for: a target or a hardware tag.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(session: Session, artifact: Path, on: str | None, as_json: bool) -> None:
-    """Check every byte of ARTIFACT, and whether it may run; exit code 7 if not."""
+    """Check every byte of ARTIFACT, and that the machine can run it; exit code 7 if not."""
     passport = open_artifact(artifact).passport
     findings = [CheckFinding("content", True, f"{len(passport.members)} members, digests agree")]
     if on is None:

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 @click.command("compile", cls=ComposedCommand)
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(), help="Where to write it.")
+@click.option("-o", "--output", required=True, type=click.Path(), help="Path of the artifact.")
 @click.option(
     "--output-format",
     type=click.Choice(["artifact", "mlf", "folder"]),
-    help="What to write; sources can be a tar (mlf) or a folder. By the name if left away: "
+    help="Output format; mlf is a tar of sources, folder a folder of sources. Default by the path: "
     "model.tar, model/.",
 )
 @build_options()
 @click.option("--sign", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="KEY",
-              help="Sign the artifact with a private key of OpenSSH: OUTPUT.sig.")  # fmt: skip
+              help="Sign with a private key of OpenSSH; writes OUTPUT.sig.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     model: Path,
@@ -52,7 +52,7 @@ def command(
 ) -> None:
     """Compile MODEL, an ONNX file or a .pt2, into an artifact that runs without the compiler.
 
-    An artifact is native code, as a program is; --sign says who made it.
+    An artifact is native code, like a program; --sign adds a signature.
     """
     from intarsia_ir.partition.report import bytes_text, float_text
     from intarsia_ir.writing.artifact_writer import ArtifactWriter  # help does without the compiler
@@ -73,7 +73,7 @@ def command(
         artifact.save(output, output_format=output_format)
     if sign is not None:
         if not is_artifact(path):
-            raise UsageError("--sign is for artifacts", hint="leave away --output-format")
+            raise UsageError("--sign is for artifacts", hint="leave --output-format out")
         sign_artifact(path, sign)
     say_idle(artifact.passport)
     say_cautions(artifact.passport)

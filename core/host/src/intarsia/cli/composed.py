@@ -99,7 +99,7 @@ def help_all_option() -> Callable[[FC], FC]:
 
     return click.option(
         "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=show,
-        help="Show also the options of every installed kind.",
+        help="Also show the options of every installed kind.",
     )  # fmt: skip
 
 

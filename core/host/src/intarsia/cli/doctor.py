@@ -28,9 +28,9 @@ from .session import Session
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(session: Session, names: tuple[str, ...], check: bool, as_json: bool) -> None:
-    """Use every PLUGIN in a child process and say what is wrong and what to do about it.
+    """Try every PLUGIN in a child process; show each fault and its remedy.
 
-    Exits with 5 if a PLUGIN that is named is broken; with --check also if any other is.
+    Exits with 5 if a named PLUGIN is broken, and with --check if any plugin is.
     """
     findings = session.host().examine(names)
     environment = _environment()

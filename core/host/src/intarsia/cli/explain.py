@@ -49,25 +49,25 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--shape",
     multiple=True,
     metavar="NAME:N,N,...",
-    help="Shape of an input; of several values of a size, the largest is explained.",
+    help="Shape of an input; of several values of a size, the largest is used.",
 )
 @click.option("--value", multiple=True, metavar="NAME=VALUE",
-              help="Value of an input, which is a constant then.")  # fmt: skip
+              help="Make an input a constant.")  # fmt: skip
 @click.option("--executor", type=NameType("executor"), metavar="EXECUTOR",
-              help="What drives the model: vm for inputs of open sizes.")  # fmt: skip
+              help="How the model is executed: vm for inputs of open sizes.")  # fmt: skip
 @click.option(
     "--plan",
     type=click.Choice([plan.value for plan in Plan]),
     default=Plan.COST.value,
     show_default=True,
-    help="How regions are chosen.",
+    help="How to choose regions.",
 )
 @click.option(
-    "--place", multiple=True, metavar="NODES=KIND", help="Nodes that go to KIND whatever it costs."
+    "--place", multiple=True, metavar="NODES=KIND", help="Place matching NODES on KIND at any cost."
 )
-@click.option("--measure", is_flag=True, help="Measure each claim once; the plan by cost uses it.")
-@click.option("--require-offload", type=click.FloatRange(0, 100), metavar="PCT", help="A gate.")
-@click.option("--max-regions", type=click.IntRange(0), metavar="N", help="A gate.")
+@click.option("--measure", is_flag=True, help="Measure each claim once; --plan cost uses it.")
+@click.option("--require-offload", type=click.FloatRange(0, 100), metavar="PCT", help="As compile.")
+@click.option("--max-regions", type=click.IntRange(0), metavar="N", help="As compile.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Write a page with the graph.")
 @click.option("--dot", type=_FILE, metavar="FILE", help="Write the graph for Graphviz.")
 @click.option("--netron", type=_FILE, metavar="FILE", help="Write the model with its placement.")
@@ -97,7 +97,7 @@ def command(
     time_limit: float | None,
     memory_limit: int | None,
 ) -> None:
-    """Say for every NODE of MODEL which accelerator takes it, or why not; NODE may be a pattern."""
+    """Show which accelerator takes each NODE of MODEL, or why none does; NODE may be a pattern."""
     host = session.host()
     parts = read_target(host, target.read(host), None)
     model_partition = partition_model(
@@ -160,8 +160,8 @@ def _draw(
     """
     if "main" not in model_partition.pieces:
         raise UnsupportedError(
-            "a drawing shows a model that is compiled whole, and this one runs as a program",
-            hint="--json has its placement, and which nodes run on the host",
+            "a drawing needs a model that is compiled as a whole; this one runs as a program",
+            hint="--json prints its placement and the nodes that run on the host",
         )
     with require_tools("a drawing"):
         from intarsia_tools.drawing.placed_graph import placed_graph

@@ -108,7 +108,7 @@ def _row(found: HardwareTable, tag: HardwareTag) -> dict[str, object]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def show(session: Session, name: str, as_json: bool) -> None:
-    """Show all that is known of the device NAME: a tag or any of its aliases."""
+    """Show the facts about the device NAME: a tag or any of its aliases."""
     found = session.host().hardware()
     one = found.resolve(name)
     memory = [
@@ -228,10 +228,10 @@ def detect_hardware(session: Session, as_json: bool) -> None:
 @command.command("export")
 @click.argument("name", required=False)
 @click.option("--target", "text", default=None, help="Target of the profile, instead of a tag's.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File; stdout if left out.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File; default: stdout.")
 @click.pass_obj
 def export(session: Session, name: str | None, text: str | None, output: Path | None) -> None:
-    """Write a profile that another machine can compile for: --target @profile.json.
+    """Write a profile for builds on another machine: --target @profile.json.
 
     It describes this machine with all features it really has, or the device NAME.
     """
@@ -262,9 +262,7 @@ def _profiled(host: Host, name: str | None, text: str | None) -> tuple[Composite
         return host.target(text or one.name), one.name
     tag = detect(machine_facts(), found).tag
     if text is None and tag is None:
-        raise UnsupportedError(
-            "no tag describes this machine", hint="say what it is for: --target TEXT"
-        )
+        raise UnsupportedError("no tag describes this machine", hint="name a target: --target TEXT")
     if text is None and tag is not None:
         # A kind for the CPU by its defaults is this very machine, feature by feature; what compiles
         # for a device has such a kind as its host by default.
@@ -275,10 +273,10 @@ def _profiled(host: Host, name: str | None, text: str | None) -> tuple[Composite
 
 @command.command("check")
 @click.argument("artifact", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--on", "name", required=True, help="The device that shall run it: a tag.")
+@click.option("--on", "name", required=True, help="Hardware tag of the device.")
 @click.pass_obj
 def check(session: Session, artifact: Path, name: str) -> None:
-    """Say whether the device may run an ARTIFACT; exit code 7 if not."""
+    """Check that a device has the CPU features of ARTIFACT; exit code 7 if not."""
     from intarsia_runtime.artifact.archive import read_passport
     from intarsia_runtime.errors import ArtifactError
 

@@ -30,7 +30,7 @@ from .session import Session
 def command(session: Session, artifact: Path, signed_by: Path | None, as_json: bool) -> None:
     """Show inputs, outputs, target, regions, versions and sizes of ARTIFACT.
 
-    Nothing of it runs.
+    No code of it runs.
     """
     passport = read_passport(artifact, signed_by=signed_by)
     if as_json:

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 COMMANDS = MappingProxyType(
     {
         "plugins": ("plugins:command", "List and explain the installed plugins."),
-        "targets": ("targets:command", "List target kinds and their options; read target strings."),
-        "hardware": ("hardware:command", "List devices by name; find out what this machine is."),
+        "targets": ("targets:command", "List target kinds and options; parse target strings."),
+        "hardware": ("hardware:command", "List devices; detect the tag of this machine."),
         "compile": ("compile:command", "Compile a model into an artifact."),
         "run": ("run:command", "Run a model or an artifact."),
-        "doctor": ("doctor:command", "Find out what is wrong with this machine and the plugins."),
+        "doctor": ("doctor:command", "Find faults of the plugins and of this machine."),
         "explain": (
             "explain:command",
-            "Say for every node which accelerator takes it, or why not.",
+            "Show which accelerator takes each node, or why none does.",
         ),
-        "inspect": ("inspect:command", "Show what an artifact holds."),
-        "cache": ("cache:command", "Show and clear what earlier builds left for later ones."),
-        "check": ("check:command", "Say whether an artifact is whole, and may run here or there."),
+        "inspect": ("inspect:command", "Show the contents of an artifact."),
+        "cache": ("cache:command", "Show and clear the cache of builds."),
+        "check": ("check:command", "Check that an artifact is undamaged and can run on a machine."),
     }
 )
 """Command to the attribute that has it and its line in ``--help``; help imports none of them."""
@@ -119,15 +119,13 @@ def _version() -> str:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
-    "--no-plugin", "disabled", multiple=True, metavar="NAME", help="Go on without a plugin."
+    "--no-plugin", "disabled", multiple=True, metavar="NAME", help="Do not use this plugin."
 )
 @click.option(
     "--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-    help="Settings; else the nearest intarsia.toml, or pyproject.toml with [tool.intarsia].",
+    help="Settings file; default: the nearest intarsia.toml, or [tool.intarsia] in pyproject.toml.",
 )  # fmt: skip
-@click.option(
-    "--trace-plugins", is_flag=True, help="Say on stderr which hook is called, and its time."
-)
+@click.option("--trace-plugins", is_flag=True, help="Print every hook call and its time on stderr.")
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
     help="Show the version and exit.",
@@ -136,7 +134,7 @@ def _version() -> str:
 def cli(
     ctx: click.Context, disabled: tuple[str, ...], config: Path | None, trace_plugins: bool
 ) -> None:
-    """Compose ML-compiler backends: compile a model for the accelerators you have, and run it.
+    """Compile a model for your accelerators with separately installed backends, and run it.
 
     \b
     Exit codes: 0 ok, 1 a bug of ours, 2 usage or target, 3 input file, 4 unsupported, 5 plugin,

@@ -109,7 +109,7 @@ def keep_model(model: Path, output: Path | None) -> None:
     """
     with suppress(OSError):  # one of them is not there
         if output is not None and output.samefile(model):
-            raise UsageError(f"'{output}' is the model itself", hint="name another file to write")
+            raise UsageError(f"'{output}' is the model itself", hint="name another output file")
 
 
 def parse_shape(text: str) -> tuple[str, tuple[Size, ...]]:
@@ -125,7 +125,7 @@ def parse_shape(text: str) -> tuple[str, tuple[Size, ...]]:
     sizes = [parse_size(size) for size in rest.split(",")] if rest else []
     if not colon or not name or None in sizes:
         raise UsageError(
-            f"'{text}' is no shape",
+            f"'{text}' is not a shape",
             hint="for example --shape input:1,3,224,224, or input:1..32,3,224,224",
         )
     return name, tuple(size for size in sizes if size is not None)
@@ -155,31 +155,31 @@ def _build_options() -> list[Decorator]:
     model, driver, cut = "Model", "Executor and runtime", "Placement"
     rows: list[OptionRow] = [
         (driver, "--executor", {"metavar": "EXECUTOR", "type": NameType("executor")},
-         "What drives the model, e.g. aot.  [env: INTARSIA_EXECUTOR]"),
+         "How the model is executed, e.g. aot.  [env: INTARSIA_EXECUTOR]"),
         (driver, "--runtime", {"metavar": "RUNTIME", "type": NameType("runtime")},
          "Where the model runs, e.g. cpp.  [env: INTARSIA_RUNTIME]"),
         (model, "--shape", {"multiple": True, "metavar": "NAME:N,N,..."},
-         "Shape of an input; once for each. N may be 1.. (any), 1..32 or 1|4|16."),
+         "Shape of an input; repeat it for each. N may be 1.. (open), 1..32 or 1|4|16."),
         (model, "--value", {"multiple": True, "metavar": "NAME=VALUE"},
-         "Value of an input, which is a constant then, e.g. sr=16000; once for each."),
+         "Make an input a constant, e.g. sr=16000; repeat it for each."),
         (cut, "--plan", {"type": plans, "default": Plan.COST.value, "show_default": True},
-         "How regions are chosen."),
+         "How to choose regions: first accelerator that takes a node, or lowest cost."),
         (cut, "--place", {"multiple": True, "metavar": "NODES=KIND"},
-         "Nodes that go to KIND whatever it costs; NODES!=KIND forbids it."),
+         "Place matching NODES on KIND at any cost; NODES!=KIND forbids it."),
         (cut, "--require-offload", {"type": percent, "metavar": "PCT"},
-         "Fail if fewer nodes are offloaded."),
+         "Fail if less than PCT percent of the nodes are offloaded."),
         (cut, "--max-regions", {"type": click.IntRange(0), "metavar": "N"},
-         "Fail if there are more regions."),
+         "Fail if there are more than N regions."),
         (cut, "--measure", {"is_flag": True},
-         "Measure what accelerators need for each claim, once; the plan by cost uses it."),
+         "Measure the time of each claim once; --plan cost uses it."),
         (model, "--records", {"metavar": "FILE"},
-         "Measured schedules, or 'none'; else those of intarsia tune.  [env: INTARSIA_RECORDS]"),
+         "Tuning records, or 'none'; default: those of intarsia tune.  [env: INTARSIA_RECORDS]"),
         (model, "--allow-overflow", {"is_flag": True},
          "Warn instead of failing if the model does not fit into the device's memory."),
         (model, "--no-cache", {"is_flag": True},
-         "Build anew, and do not keep the result.  [env: INTARSIA_CACHE_SIZE=0]"),
+         "Neither read nor fill the cache.  [env: INTARSIA_CACHE_SIZE=0]"),
         (model, "--dump-ir", {"type": path, "metavar": "DIR"},
-         "Write each stage's result as text."),
+         "Write the result of each stage as text into DIR."),
     ]  # fmt: skip
     return [
         section_option(section, flag, f"build_{flag[2:].replace('-', '_')}", help=text, **named)
@@ -190,11 +190,11 @@ def _build_options() -> list[Decorator]:
 def _limit_options() -> Iterable[OptionRow]:
     yield (
         "Limits", "--time-limit", {"type": TIME, "metavar": "SECONDS"},
-        "Of everything; exit code 8 when it is over. Without it, of the host's own work.",
+        "Limit of the whole command (exit code 8). Default: a limit of the host's own work.",
     )  # fmt: skip
     yield (
         "Limits", "--memory-limit", {"type": MEMORY, "metavar": "SIZE"},
-        "E.g. 512M or 2G; exit code 8 when it is not enough. The machine's memory by default.",
+        "Limit of memory, e.g. 512M or 2G (exit code 8). Default: the machine's memory.",
     )  # fmt: skip
 
 

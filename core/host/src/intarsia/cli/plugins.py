@@ -83,7 +83,7 @@ def list_plugins(session: Session, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def show_plugin(session: Session, name: str, as_json: bool) -> None:
-    """Show all that is known of the plugin NAME, a plugin or a distribution."""
+    """Show the manifest, version and state of NAME, a plugin or a distribution."""
     plugins = session.host().plugin(name)
     if as_json:
         rows = [
@@ -120,9 +120,9 @@ def show_plugin(session: Session, name: str, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def why_plugin(session: Session, name: str, as_json: bool) -> None:
-    """Say whether the plugin NAME can be used, and if not, why and what to do.
+    """Show whether the plugin NAME can be used; if not, the reason and the remedy.
 
-    Uses it in a child process, so that what only shows when it is imported shows here.
+    Imports it in a child process, so that errors of the import show too.
     """
     findings = session.host().examine([name])
     if as_json:

@@ -57,15 +57,15 @@ Document: TypeAlias = "dict[str, Any]"
 @build_options()
 @click.option("--inputs", default=RANDOM, show_default=True, help="An .npz file, or 'random'.")
 @click.option("--outputs", type=click.Path(path_type=Path), help="An .npz file to write.")
-@click.option("--seed", default=0, show_default=True, help="Of random inputs.")
+@click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
 @click.option("--threads", type=click.IntRange(1), help="Threads; all processors by default.")
-@click.option("--repeat", type=click.IntRange(1), default=1, help="Runs to time.")
+@click.option("--repeat", type=click.IntRange(1), default=1, help="Timed runs.")
 @click.option("--warmup", type=click.IntRange(1), default=1, show_default=True,
-              help="Runs before those that are timed.")  # fmt: skip
+              help="Runs before the timed ones.")  # fmt: skip
 @click.option("--profile", is_flag=True, help="Time each kernel and region.")
 @click.option("--verify", is_flag=True, help="Compare with the NumPy reference of every operator.")
 @click.option("--model", "reference", type=click.Path(path_type=Path), metavar="MODEL",
-              help="For --verify: the ONNX file that an artifact was compiled from.")  # fmt: skip
+              help="For --verify: the ONNX file from which an artifact was built.")  # fmt: skip
 @click.option("--signed-by", type=click.Path(path_type=Path), metavar="PUBKEY",
               help="Public key of OpenSSH that must have signed the artifact.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -86,8 +86,8 @@ def command(
 ) -> None:
     """Run MODEL, an ONNX file or a .pt2 (compiled first for --target), or an artifact.
 
-    An artifact is native code: run only what you would run as a program (--signed-by: who made it).
-    Of an ONNX file whose inputs have open sizes, --inputs says the shapes.
+    An artifact is native code: run only those that you trust (--signed-by checks a signature).
+    If an ONNX file leaves sizes open, the arrays of --inputs give them.
     """
     source = _reference(model, reference, settings.host) if verify else model
     given: str | Mapping[str, np.ndarray] = inputs
@@ -200,7 +200,7 @@ def _opener(
     if _is_artifact(model, settings.host):
         if settings.target.is_given:
             raise UsageError(
-                "an artifact has its target; --target is for models",
+                "--target is for models; an artifact has its own target",
                 hint=f"leave --target out, or name the model that '{model}' was compiled from",
             )
 
@@ -212,7 +212,7 @@ def _opener(
         raise UsageError(f"'{model}' is a model; --signed-by is for artifacts")
     if settings.target.text is None:
         known = ", ".join(settings.host.backends()) or "none is installed"
-        raise UsageError(f"'{model}' is a model: a target is needed", hint=f"--target, of: {known}")
+        raise UsageError(f"'{model}' is a model, and needs a target", hint=f"--target, of: {known}")
     artifact = compile_model(model, settings)
     echo(str(artifact.placement), err=True)
 

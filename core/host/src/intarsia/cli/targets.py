@@ -58,14 +58,14 @@ def list_targets(session: Session, as_json: bool) -> None:
 
 @command.command("show")
 @click.argument("kind", type=NameType("target"))
-@click.option("--values", "flag", metavar="OPTION", help="List what an option may be, e.g. mcpu.")
+@click.option("--values", "flag", metavar="OPTION", help="List the values of an option, e.g. mcpu.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def show_target(session: Session, kind: str, flag: str | None, as_json: bool) -> None:
-    """Show the options of a KIND: type, default, choices and what they mean. Imports its plugin.
+    """Show the options of a KIND: type, default, choices and meaning. Imports its plugin.
 
-    KIND may be an alias: what it stands for is shown. With --values, KIND may have options, e.g.
-    the machine to compile for.
+    KIND may be an alias: the kinds of its target are shown. With --values, KIND may have options,
+    e.g. the machine to compile for.
     """
     host = session.host()
     if flag is None and kind in host.aliases() and kind not in host.names():
@@ -126,7 +126,7 @@ def _show_values(host: Host, text: str, flag: str, as_json: bool) -> None:
 
     found = parse_targets(text, host)
     if len(found) != 1:
-        raise UsageError(f"--values is about one kind, not {len(found)}")
+        raise UsageError(f"--values takes one kind, not {len(found)}")
     kind = found[0].kind
     row = find_row(f"target kind '{kind.name}'", target_rows(kind.options), flag.lstrip("-"))
     answer = None
@@ -176,15 +176,15 @@ def _option(row: OptionRow) -> tuple[str, str, str, str]:
 @command.command("parse", cls=ComposedCommand, families=("target",))
 @click.argument("text", required=False)
 @target_options()
-@click.option("--origin", is_flag=True, help="Say for every option that is set who set it.")
+@click.option("--origin", is_flag=True, help="Print the source of every option's value.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def parse(
     session: Session, text: str | None, target: TargetChoice, origin: bool, as_json: bool
 ) -> None:
-    """Print the canonical form of the target TEXT; without one, of the target that is set.
+    """Print the canonical form of the target TEXT, or of the configured target.
 
-    The environment or a file of settings may set one.
+    INTARSIA_TARGET or a settings file configures one.
     """
     choice = target if text is None else target.instead(text)
     found = choice.read(session.host())

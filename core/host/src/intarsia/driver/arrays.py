@@ -70,7 +70,7 @@ def read_arrays(source: str) -> dict[str, np.ndarray]:
             arrays = {name: file[name] for name in file.files}
         for name, array in arrays.items():
             if not isinstance(array, np.ndarray):  # NumPy gives the bytes of what is none
-                raise ValueError(f"'{name}' in it is no array")
+                raise ValueError(f"'{name}' in it is not an array")
         return arrays
     except MemoryError:
         raise ResourceError(f"no memory for the inputs in '{source}'") from None
@@ -120,7 +120,7 @@ def _known(spec: Spec, named: Mapping[str, int]) -> TensorSpec:
     sizes = tuple(size for size in shape if isinstance(size, int))
     if spec.shape is None or len(sizes) < len(spec.shape):
         raise UsageError(
-            f"input '{spec.name}' cannot be made up: it is {spec.kind} of a size that is not known",
+            f"input '{spec.name}' cannot get random values: it is {spec.kind} of an unknown size",
             hint="--inputs FILE.npz",
         )
     if spec.kind in NARROW:

@@ -38,12 +38,11 @@ class Artifact:
     """A compiled model in memory.
 
     Attributes:
-        passport: What it says of itself; digests are filled in when it is saved.
+        passport: Its description; saving fills in the digests.
         units: The code.
         constants: Every weight that the plan or a unit reads.
-        placement: What was offloaded, and why not more.
-        module: The graph, cut among accelerators; kept if the code is sources for somebody's
-            program.
+        placement: The offloaded nodes, and the reasons for the others.
+        module: The partitioned graph; kept if the code is C sources for another program.
     """
 
     passport: Passport
@@ -71,19 +70,19 @@ class Artifact:
         """Write the artifact; the same content gives the same bytes.
 
         Args:
-            path: Where to.
-            output_format: ``artifact``; or of sources, ``mlf``, a tar in the model library format,
-                and ``folder``, ready to build. If ``None``, the path says which: sources whose name
-                ends with ``.tar`` or a slash, and folders that are there, are those.
-            aside: What else becomes of an artifact's bytes.
-            writer: What may have begun to write an artifact's weights to this path.
+            path: Path of the file or folder.
+            output_format: ``artifact``, or for sources ``mlf`` (a tar in the model library format)
+                or ``folder``. Default: by the path; sources become a tar if it ends with ``.tar``,
+                a folder if it ends with a slash or is a folder.
+            aside: Gets a copy of the artifact's bytes.
+            writer: May have begun to write the artifact's weights to this path.
 
         Raises:
             ResourceError: The disk is full.
-            UsageError: The place cannot be written to, or the code is not sources.
+            UsageError: The path cannot be written to, or the code is not sources.
 
         Returns:
-            Where it was written.
+            The path that was written.
         """
         target = Path(path)
         chosen = output_format or self._format_of(os.fspath(path))

@@ -65,28 +65,27 @@ def build(
     """Compile a model.
 
     Args:
-        ir_mod: A module, whose settings hold where ``None`` is given, or an ONNX file or its bytes,
-            or a file with a program of PyTorch, ``.pt2``.
-        target: What to compile for, e.g. ``"accelerator, backend -option=value"``; the one of the
-            ``with`` statement around if ``None``.
-        target_host: The backend that drives the target; equal to the composite's host, if any.
-        executor: How the model is driven, also as a string or an object; ``aot`` if ``None``.
-        runtime: Where it runs, also as a string or an object; in a process if ``None``.
+        ir_mod: A module, an ONNX file or its bytes, or a PyTorch program (``.pt2``). Settings of a
+            module replace arguments that are ``None``.
+        target: What to compile for, e.g. ``"accelerator, backend -option=value"``. Default: the
+            target of the enclosing ``with`` statement.
+        target_host: The backend that drives the target. Must equal the composite's host, if any.
+        executor: How the model is executed: a string, an object or an ``Executor``. Default: aot.
+        runtime: Where it runs: a string, an object or a ``Runtime``. Default: in a process.
         params: Values of inputs that are weights.
         mod_name: Name of the model.
-        host: The plugins; those installed if ``None``.
-        options: Options of :class:`~intarsia.driver.request.BuildRequest`; ``place`` maps names or
-            patterns of nodes to the accelerator or backend of the target that they go to whatever
-            it costs, or to ``"!kind"`` to forbid it; ``values`` has numbers, lists or arrays of
-            inputs that are constants then; ``dump_ir`` is a folder for each stage's result as
-            numbered text files.
+        host: The plugins. Default: the installed ones.
+        options: Options of :class:`~intarsia.driver.request.BuildRequest`, and three more.
+            ``place`` maps names or patterns of nodes to a kind of the target, at any cost, or to
+            ``"!kind"``, which forbids it. ``values`` makes inputs constants: numbers, lists or
+            arrays by name. ``dump_ir`` is a folder for the result of each stage, as text.
 
     Raises:
         UsageError: The target, an option or a combination is wrong.
         ModelError: The model is broken; UnsupportedError: it cannot be compiled.
         PluginError: A plugin failed; ToolchainError: a linker or compiler failed.
-        ResourceError: The model does not fit in memory, this machine's or the device's, or the
-            build passes a limit of time or memory.
+        ResourceError: The model does not fit into the memory of this machine or of the device, or
+            the build exceeds a limit of time or memory.
         GateFailed: ``require_offload`` or ``max_regions`` is not met.
     """
     request = request_build(

@@ -292,7 +292,7 @@ def open_cache(env: Mapping[str, str]) -> BuildCache | None:
     text = env.get(LIMIT, "").strip() or str(DEFAULT_MIB)
     if not (text.isascii() and text.isdigit() and len(text) < 12):
         raise UsageError(
-            f"{LIMIT} is {text[:40]!r}, not a whole number of MiB below 10^11", hint=f"{LIMIT}=4096"
+            f"{LIMIT} is {text[:40]!r}, not an integer below 10^11 (MiB)", hint=f"{LIMIT}=4096"
         )
     home = cache_folder(env)
     if home is None or int(text) == 0:

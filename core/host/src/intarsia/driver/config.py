@@ -114,11 +114,11 @@ class ConfigChoice:
 
 
 ConfigSpec: TypeAlias = "str | Mapping[str, object]"
-"""What an executor or a runtime may be made of."""
+"""The forms in which users write an executor or a runtime."""
 
 
 class Executor(ConfigChoice):
-    """How a compiled model is driven: ``Executor("aot", {"unpacked-api": True})``."""
+    """How a compiled model is executed: ``Executor("aot", {"unpacked-api": True})``."""
 
     __slots__ = ()
     what = "executor"
@@ -132,7 +132,7 @@ class Runtime(ConfigChoice):
 
     @property
     def is_freestanding(self) -> bool:
-        """Whether its code is for no process, but becomes part of somebody's program."""
+        """Whether the code becomes part of another program, instead of being loaded."""
         return "freestanding" in self.row.traits
 
 
@@ -218,7 +218,7 @@ def _spelled(
         case str():
             segments = scan(kind, ())
             if len(segments) > 1:
-                raise UsageError(f"one {what} is wanted, not {len(segments)}: '{kind[:60]}'")
+                raise UsageError(f"expected one {what}, not {len(segments)}: '{kind[:60]}'")
             first, *words = segments[0].words
             return first.text, words, {}
         case Mapping():

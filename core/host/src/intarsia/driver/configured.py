@@ -131,7 +131,7 @@ class TargetChoice(Struct, frozen=True):
         """
         if self.text is None:
             known = ", ".join(host.backends()) or "none; e.g. pip install 'intarsia[all]'"
-            raise TargetError("no target is given", hint=f"--target; installed backends: {known}")
+            raise TargetError("no target is set", hint=f"--target; installed backends: {known}")
         driver = self._driver(host)
         try:
             return host.target(self.text, driver, origin=self.origin)
@@ -158,18 +158,18 @@ class TargetChoice(Struct, frozen=True):
 def configured_target(
     host: Host | None = None, target_host: OneSpec | None = None
 ) -> CompositeTarget | None:
-    """Return the target that is chosen outside of a call; ``None`` if nobody chooses one.
+    """Return the configured default target; ``None`` if there is none.
 
-    It is that of the ``with`` statement around, or else of the environment variable
-    ``INTARSIA_TARGET``, or else of the nearest file with settings.
+    It comes from the enclosing ``with`` statement, or else from the environment variable
+    ``INTARSIA_TARGET``, or else from the nearest settings file.
 
     Args:
-        host: The plugins; those installed if ``None``.
-        target_host: The backend that drives it, if that is not chosen with it.
+        host: The plugins. Default: the installed ones.
+        target_host: The backend that drives it, unless the settings name one.
 
     Raises:
-        TargetError: The target is wrong; the place names the file or the variable.
-        UsageError: The file is broken.
+        TargetError: The target is wrong; the error names the file or the variable.
+        UsageError: The settings file is broken.
     """
     host = host or Host()
     scope = Target.current()

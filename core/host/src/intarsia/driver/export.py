@@ -70,7 +70,7 @@ def write_folder(path: Path, sources: ExportedSources) -> None:
     """
     if path.exists() and not _is_ours(path):
         raise UsageError(
-            f"'{path}' is there, and is not the folder of a model",
+            f"'{path}' exists and is not the folder of a model",
             hint="name a new folder, or an empty one",
         )
     try:

@@ -184,19 +184,19 @@ def _unkept(make: Callable[[], Artifact], save: Save | None) -> Artifact:
 def build_cached(
     ir_mod: Model, target: TargetSpec | None = None, *, host: Host | None = None, **options: Options
 ) -> Artifact | KeptArtifact:
-    """Compile a model, or fetch what an earlier call, or an earlier process, made of the same.
+    """Compile a model, or return the cached build of an earlier call or process.
 
     The key of a build has the content of the model, the target, the options, the versions of the
-    plugins, and all else that decides the bytes of the artifact. What cannot be kept is built.
+    plugins, and everything else that decides the bytes of the artifact.
 
     Args:
-        ir_mod: As in :func:`intarsia.build`; bytes, and modules with branches, are not kept.
+        ir_mod: As in :func:`intarsia.build`. Bytes and modules with branches are not cached.
         target: As there.
         host: As there.
         options: The other arguments of :func:`intarsia.build`.
 
     Returns:
-        What can be saved and loaded, and has a ``passport`` and a ``placement``.
+        An artifact to save or load, with a ``passport`` and a ``placement``.
 
     Raises:
         IntarsiaError: As :func:`intarsia.build`.

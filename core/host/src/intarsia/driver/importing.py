@@ -84,7 +84,7 @@ def import_model(
         model = from_onnx(model, shapes=shapes, mapped=mapped)
     elif shapes:
         raise ModelError(
-            "shapes are given when a model is imported, this module has been",
-            hint="from_onnx(model, shapes=...), or give the model itself instead of the module",
+            "shapes belong to the import of a model; this module is already imported",
+            hint="from_onnx(model, shapes=...), or pass the model file instead of the module",
         )
     return bind_params(model, params) if params else model

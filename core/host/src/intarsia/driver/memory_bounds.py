@@ -112,7 +112,7 @@ def check_memory_bounds(
     raise ResourceError(
         message,
         hint="use a smaller or a quantized model, or a larger device; "
-        "--allow-overflow compiles it nevertheless",
+        "--allow-overflow compiles it anyway",
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is built, for what, and how: the one value that every stage of a build gets."""
+"""The request of a build: model, target and options. Every stage gets this one value."""
 
 from __future__ import annotations
 
@@ -43,47 +43,46 @@ def _no_rules() -> tuple[PlaceRule, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
-    """A model, a target, and how one is compiled for the other; checked when it is made.
+    """A model, a target and the options of a build; checked when it is made.
 
-    :func:`intarsia.build` makes it from its arguments. The fields that have a default are its
-    options, except for ``given_executor``, ``is_open``, ``range_guards``, ``name`` and ``dump``;
-    ``place``, ``values`` and ``dump_ir`` are more options, which become ``rules``, a part of
-    ``source``, and ``dump``.
+    :func:`intarsia.build` makes it from its arguments. The fields with a default are its options,
+    except for ``given_executor``, ``is_open``, ``range_guards``, ``name`` and ``dump``. Its options
+    ``place``, ``values`` and ``dump_ir`` become ``rules``, a part of ``source``, and ``dump``.
 
     Attributes:
         source: Where the model comes from; it is read once.
         target: What to compile for, canonical.
-        executor: How the model is driven.
-        runtime: Where it runs; it goes with the executor, and the target has code for it.
+        executor: How the model is executed.
+        runtime: Where it runs. It fits the executor, and the target has code for it.
         host: The plugins.
-        given_executor: The executor that the user chose; ``None`` if the model may choose ``vm``
-            because a part of it is known at run time only.
-        is_open: Whether sizes that nobody gives stay open in the program.
-        range_guards: What keeps open sizes in the ranges that the user gives.
+        given_executor: The executor that the user chose; ``None`` if the build may choose ``vm``
+            because a part of the model cannot be compiled.
+        is_open: Whether sizes without a value stay open in the program.
+        range_guards: Guards that keep open sizes in the user's ranges.
         name: Name of the model.
-        dump: Where each stage writes its result as text.
-        shapes: Shapes of inputs, for a model that is imported. A size may be a list, of which a
-            program is made for each, or a range (:class:`~intarsia_ir.size_values.SizeValues`).
-            Ranges, and sizes that neither this nor the model says, stay open.
-        plan: How regions are chosen; the cost model if ``None``.
-        rules: What the user says of single nodes.
+        dump: Writes the result of each stage as text.
+        shapes: Shapes of inputs, for a model that is imported. A size may be a list, which makes a
+            program for each value, or a range (:class:`~intarsia_ir.size_values.SizeValues`).
+            Ranges, and sizes without a value in this and in the model, stay open.
+        plan: How to choose regions; by cost if ``None``.
+        rules: The user's rules for single nodes.
         require_offload: At least this many percent of the nodes must be offloaded.
         max_regions: At most this many regions.
-        time_limit: Seconds that the build may take; if ``None``, the host's own part of it has
-            limits that no usual model reaches (:mod:`intarsia_ir.budget`).
-        memory_limit: Bytes that the build, a tensor, or all weights may have; the machine's memory
-            if ``None``, and less for what is computed of constants.
+        time_limit: Limit of the build in seconds. Default: only the host's own part is limited, far
+            above the needs of usual models (:mod:`intarsia_ir.budget`).
+        memory_limit: Limit in bytes of the build, of a tensor and of all weights. Default: the
+            machine's memory, and less for constant folding.
         allow_overflow: Warn instead of failing if the model does not fit into the memory of the
             device that the target's hardware tag describes.
-        measure: Measures what each claim of an accelerator costs, once; the plan by cost uses it.
-            As an option of a build it is True or False. ``None`` estimates all costs.
-        records: File with measured schedules, or ``none``; the user's own if ``None``.
-        mapped: Leave large weights in the model's file instead of reading them into memory; it must
-            then stay as it is as long as the artifact, or what is loaded from it, is used.
+        measure: Measures the cost of each claim of an accelerator, once, for the plan by cost. As
+            an option of a build it is True or False. ``None`` estimates all costs.
+        records: File with tuning records, or ``none``; the user's own file if ``None``.
+        mapped: Leave large weights in the model's file instead of reading them into memory. The
+            file must then stay unchanged while the artifact, or a model loaded from it, is used.
         progress: Called with the name of each stage.
         weights_known: Called with all weights of the artifact before code is generated, e.g. to
-            write them meanwhile; not if there are several programs, whose weights are joined, nor
-            for sources.
+            write them in parallel. Not called for sources, nor for several programs, whose weights
+            are merged.
     """
 
     source: ModuleSource

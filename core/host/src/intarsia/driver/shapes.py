@@ -51,8 +51,8 @@ def find_choices(
         return None
     if isinstance(source.model, IRModule):
         raise UsageError(
-            "a module that is imported has its shapes, and cannot be built for several",
-            hint="give build() the model's file or bytes",
+            "an imported module has fixed shapes and cannot be built for several",
+            hint="pass the model's file or bytes to build()",
         )
     if not source.is_onnx:
         raise UsageError(

@@ -67,12 +67,12 @@ def read_target(
     target = Target.current() if target is None else target
     if target is None:
         known = ", ".join(host.backends()) or "none; e.g. pip install 'intarsia[all]'"
-        raise TargetError("no target is given", hint=f"installed backends: {known}")
+        raise TargetError("no target is set", hint=f"installed backends: {known}")
     parts = host.target(target, target_host, origin=origin)
     for backend in (parts.fallback, parts.host):
         if backend.kind.device_type != _CPU and not backend.kind.main_loader:
             raise UnsupportedError(
-                f"'{backend.kind.name}' compiles for a device, and this version drives CPUs only",
+                f"'{backend.kind.name}' compiles for a device that this version cannot drive",
                 where=str(parts),
             )
     _check_one_processor(parts)

@@ -18,17 +18,17 @@ class _AnyTarget(type):
 class Target(parts.Target, metaclass=_AnyTarget):
     """What to compile for: ``intarsia.Target("accelerator, backend -option=value")``.
 
-    Calling it reads a target in any of its forms and returns a :class:`CompositeTarget`, whose
-    ``accelerators``, ``fallback`` and ``host`` are single targets. ``with Target(...):`` makes
-    it the one that :func:`build` compiles for; ``Target.current()`` is that of the ``with`` around.
+    The call parses a target and returns a :class:`CompositeTarget`, whose ``accelerators``,
+    ``fallback`` and ``host`` are single targets. ``with Target(...):`` makes it the default of
+    :func:`build`. ``Target.current()`` returns the target of the enclosing ``with`` statement.
 
     Args:
-        spec: A string, an object, a list, or a target made before.
-        target_host: The backend that drives it; equal to the one that ``spec`` names, if any.
-        host: The plugins; those installed if ``None``.
+        spec: A string, an object, a list, or a target.
+        target_host: The backend that drives it. Must equal the one that ``spec`` names, if any.
+        host: The plugins. Default: the installed ones.
 
     Raises:
-        TargetError: The target is wrong; the message points at the place.
+        TargetError: The target is wrong; the message points at the position.
         PluginError: The plugin of one of its kinds cannot be used.
     """
 

@@ -71,13 +71,13 @@ def records_path(given: str | os.PathLike[str] | None, env: Mapping[str, str]) -
     try:
         return user_data_path("intarsia", appauthor=False) / "records.jsonl"
     except (OSError, RuntimeError):
-        raise UsageError("there is no home folder for records", hint="--records FILE") from None
+        raise UsageError("no home folder for tuning records", hint="--records FILE") from None
 
 
 def _from_variable(path: Path) -> Path:
     if path.exists() and not (path.is_file() and os.access(path, os.R_OK)):
         raise ModelError(
-            f"{RECORDS} names '{path}', which is no file that can be read",
+            f"{RECORDS} names '{path}', which is not a readable file",
             hint=f"a file that intarsia tune writes, or '{NONE}'",
         )
     return path
@@ -100,7 +100,7 @@ def tuned_for(
     path = records_path(given, os.environ)
     if path is None or not path.exists():
         if path is not None and given is not None:
-            raise UsageError(f"there is no file of records '{path}'", hint="intarsia tune makes it")
+            raise UsageError(f"there is no file of records '{path}'", hint="intarsia tune MODEL")
         if path is not None and os.environ.get(RECORDS):
             warnings.warn(f"{RECORDS} names '{path}', which is not there yet", stacklevel=2)
         return None

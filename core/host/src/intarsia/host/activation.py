@@ -113,7 +113,7 @@ def _config_kinds(
         clash = taken & {kind.name, *kind.aliases}
         if clash:
             raise PluginError(
-                f"{plugin.label} calls an {what} '{clash.pop()}', which the core has",
+                f"{plugin.label} registers an {what} '{clash.pop()}', which the host already has",
                 hint=f"upgrade {plugin.distribution}",
             )
         try:
@@ -237,7 +237,7 @@ def _register(pm: pluggy.PluginManager, plugin: Found, module: object) -> None:
     except (pluggy.PluginValidationError, ValueError) as cause:
         reason = str(cause).replace("\n", " ").strip()
         raise PluginError(
-            f"{plugin.label} has a hook that the host does not know or calls otherwise: {reason}",
+            f"{plugin.label} has an unknown hook, or one with other arguments: {reason}",
             hint=f"upgrade {plugin.distribution}",
         ) from cause
 

@@ -34,7 +34,7 @@ def frontend_for(manager: PluginManager, model: Path | bytes) -> Frontend:
         if len(found) > 1:
             both = " and ".join(f"'{format_}' of {owner}" for owner, format_ in found)
             raise DuplicateName(
-                f"'{model}' may be of the formats {both}",
+                f"'{model}' has several possible formats: {both}",
                 hint=f"INTARSIA_DISABLE_PLUGINS={found[0][0]} (or ={found[1][0]}) decides",
             )
         if found:

@@ -24,13 +24,13 @@ class Frontend:
 
     Attributes:
         name: The format, as the manifest declares it: ``onnx``.
-        suffixes: Ends of file names, with the dot, as the manifest declares them.
-        importer: ``importer(model, shapes, mapped)``: the model as a module. ``shapes`` has sizes
-            of inputs by name, or is ``None``; ``mapped`` allows to leave large weights in the file.
-        sniff: ``sniff(head)``: whether a model begins with these bytes, at most
-            :data:`SNIFF_BYTES`; a format without it is known by its suffixes alone.
-        digests: ``digests(path)``: a digest of the model's file (under the name ``""``) and of each
-            file that it refers to, for caches; of a format without it, the file itself is read.
+        suffixes: Suffixes of file names, with the dot, as the manifest declares them.
+        importer: ``importer(model, shapes, mapped)`` returns the model as a module. ``shapes`` has
+            shapes of inputs by name, or is ``None``; ``mapped`` lets large weights stay in it.
+        sniff: ``sniff(head)`` tells whether a model begins with these bytes, at most
+            :data:`SNIFF_BYTES`. Without it the suffix alone decides.
+        digests: ``digests(path)`` returns a digest of the model's file (under the name ``""``) and
+            of each file that it refers to, for caches. Without it the file itself is hashed.
     """
 
     name: str

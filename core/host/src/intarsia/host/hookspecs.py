@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hooks: what the host asks plugins, and what it may rely on.
+"""The hooks: functions of plugins that the host calls, with their contracts.
 
-A hook about a target goes to the plugin that owns its kind and to no other. Every answer is
-checked; an exception becomes a ``PluginError`` that names the plugin and the hook. Hooks that a
-plugin need not have may answer ``None``: of this target it has nothing to say.
+The host calls a hook about a target only in the plugin that owns its kind. It checks every answer;
+an exception becomes a ``PluginError`` that names the plugin and the hook. An optional hook may
+answer ``None``: the plugin has no answer for this target.
 """
 
 # A specification has no body; pluggy reads its name and arguments.
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
 def register_target_kind() -> Sequence[TargetKind]:
     """Return the kinds that the manifest declares, with the same names and roles.
 
-    Asked once, when one of them is first used. A kind is data: the module of its options class is
-    all that this may import.
+    Called once, when one of them is first used. A kind is data: this may import the module of its
+    options class and nothing else.
     """
 
 
 @hookspec
 def canonicalize_target(target: Target) -> Target | None:
-    """Return the target with its options checked against each other, and filled in.
+    """Check the options of the target against each other, fill in missing ones, and return it.
 
-    Asked for every target that is read; its answer's options count, nothing else of it. Raises
-    ``TargetError``, which is pointed at the option that its message begins with: ``-mcpu: no
-    processor 'x'``. May not load more than the options of this target need.
+    Called for every target that is read; only the options of the answer are used. If the message
+    of a ``TargetError`` begins with an option, the error points at it: ``-mcpu: no processor 'x'``.
+    May import only what the options of this target need.
     """
 
 
@@ -65,63 +65,63 @@ def environment_version(target: Target) -> str | None:
 
 @hookspec
 def known_values(flag: str, target: Target) -> KnownValues | None:
-    """Return what the code generator itself says of an option's values; may take seconds.
+    """Return the values that the code generator knows for an option; may take seconds.
 
-    Asked by ``targets show --values``, for flags among the kind's ``known_flags``.
+    Called by ``targets show --values``, for flags among the kind's ``known_flags``.
     """
 
 
 @hookspec
 def performance(target: Target) -> Performance | RelativePerformance | None:
-    """Return what a device does in a second, for choosing between accelerators by cost.
+    """Return the speeds of a device, for the choice between accelerators by cost.
 
-    An accelerator without an answer is presumed to be fast: it gets all that it takes and states no
-    cost of.
+    An accelerator without an answer is presumed to be fast: it gets every match that it supports
+    and states no cost for.
     """
 
 
 @hookspec
 def simulated(target: Target) -> str | None:
-    """Return how results are computed where the options ask for a simulation.
+    """Return how results are computed if the options ask for a simulation.
 
-    In words, e.g. ``by NumPy on this machine``; empty if code runs on the device. What is simulated
-    is reported as such, and never counted as offloaded.
+    In words, e.g. ``by NumPy on this machine``; empty if code runs on the device. Simulated nodes
+    are reported as such, and never counted as offloaded.
     """
 
 
 @hookspec
 def machine(target: Target) -> Machine | None:
-    """Return the least machine that code for the target may be for (``check --on`` asks).
+    """Return the smallest machine that code for the target may run on (for ``check --on``).
 
-    An artifact that needs no more may run there. Without an answer, a kernel is compiled and its
-    unit asked. Backends only.
+    An artifact that needs no more may run there. Without an answer, the host compiles a kernel and
+    reads the requirements of its unit. Backends only.
     """
 
 
 @hookspec
 def target_function(name: str, target: Target) -> CodegenSignature | None:
-    """Return the signature of a function that loops may call by the code generator's own name.
+    """Return the signature of a function that kernels may call by the code generator's own name.
 
-    They call it with ``call_target_intrinsic``. ``None`` if there is no such function. Asked once a
-    name and build.
+    They call it with ``call_target_intrinsic``. ``None`` if there is no such function. Called once
+    for each name in a build.
     """
 
 
 @hookspec
 def annotate(target: Target) -> SupportTable:
-    """Return what the accelerator takes: patterns with predicates, larger before their parts.
+    """Return the support table: patterns with predicates, larger patterns before their parts.
 
-    Asked once a build. May not look at the module: the host matches.
+    Called once a build. It does not get the module: the host matches the patterns.
     """
 
 
 @hookspec
 def partition(regions: Sequence[Region], target: Target, fallback: Target) -> Sequence[Region]:
-    """Return the regions that are built; the calls of the others go elsewhere.
+    """Return the regions to build; the other calls go to another accelerator or the fallback.
 
-    Asked once of each region. May drop calls, and say why with ``keep_calls(region, calls,
-    "reason")``, and cut a region with ``split_region(region, parts)``; may not add calls to one.
-    ``fallback`` gets what is given back: its kind says what it is good at.
+    Called once for each region. May drop calls, with a reason, by ``keep_calls(region, calls,
+    "reason")``, and cut a region by ``split_region(region, parts)``; may not add calls. The
+    ``fallback`` gets the dropped calls; its kind describes its strengths.
     """
 
 
@@ -129,8 +129,8 @@ def partition(regions: Sequence[Region], target: Target, fallback: Target) -> Se
 def relay_codegen(region: Region, target: Target) -> CompiledUnit | None:
     """Compile a region.
 
-    Asked once a region. Without an answer the plugin gets the region as loops, by ``lower`` and
-    ``tir_codegen``. May not keep state between calls; equal regions give equal bytes.
+    Called once for each region. Without an answer the region is compiled from loops, by ``lower``
+    and ``tir_codegen``. May not keep state between calls; equal regions give equal bytes.
     """
 
 
@@ -146,26 +146,26 @@ def lower(
 ) -> Lowered | None:
     """Lower a graph function to kernels and the plan that calls them.
 
-    A backend is asked for what it is the fallback of; an accelerator for each of its regions that
-    ``relay_codegen`` does not compile, with no ``regions``. The loop compiler that all share does
-    it: ``intarsia_loops.lower.lower(main, regions, target=target, schedules=..., ...)``.
+    A backend gets the functions for which it is the fallback. An accelerator gets each region that
+    ``relay_codegen`` does not compile, with no ``regions``. The shared loop compiler does the work:
+    ``intarsia_loops.lower.lower(main, regions, target=target, schedules=..., ...)``.
 
     Args:
         main: Entry function; calls of outlined regions are ``CallFunction``.
         regions: The outlined regions.
         target: What is compiled for; it knows the memory of the device.
-        alignment: Of offsets in the workspace, in bytes.
-        tuned: What was measured to be best in the plugin's ``schedule_spaces``; ``None`` if nothing
-            was.
+        alignment: Alignment of offsets in the workspace, in bytes.
+        tuned: The best choices in the plugin's ``schedule_spaces`` by measurement; ``None`` if
+            there are none.
         name: Name of the unit.
-        functions: What control flow carries out, by name; empty unless the kind takes
+        functions: Bodies of branches and loops, by name; empty unless the kind declares
             ``control_flow``.
     """
 
 
 @hookspec
 def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit | None:
-    """Compile loops: what ``lower`` gave, after ``rewrite_tir``.
+    """Compile the result of ``lower``, after ``rewrite_tir``.
 
     May not keep state between calls; equal modules give equal bytes.
     """
@@ -173,9 +173,9 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit | None:
 
 @hookspec
 def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
-    """Return a rule for each intrinsic that the backend expresses in others.
+    """Return a rule for each intrinsic that the backend expresses by others.
 
-    Asked once a build, never once a node.
+    Called once a build, not once a node.
     """
 
 
@@ -183,7 +183,7 @@ def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
 def register_executor_kind() -> Sequence[ExecutorKind]:
     """Return the kinds of executor that the manifest declares, with the same names.
 
-    Asked once, when the plugin is first used; only if the manifest declares one.
+    Called once, when the plugin is first used; only if the manifest declares one.
     """
 
 
@@ -191,16 +191,16 @@ def register_executor_kind() -> Sequence[ExecutorKind]:
 def register_runtime_kind() -> Sequence[RuntimeKind]:
     """Return the kinds of runtime that the manifest declares, with the same names.
 
-    Asked once, when the plugin is first used; only if the manifest declares one.
+    Called once, when the plugin is first used; only if the manifest declares one.
     """
 
 
 @hookspec
 def register_kind_attribute() -> Sequence[KindAttributeValue]:
-    """Return what the manifest declares of kinds of target: values of typed columns.
+    """Return the attributes of target kinds that the manifest declares: values of typed columns.
 
-    Asked once, when the plugin is first used; only if the manifest declares one. The kinds may be
-    other plugins', which need not be installed.
+    Called once, when the plugin is first used; only if the manifest declares one. The kinds may
+    belong to other plugins, which need not be installed.
     """
 
 
@@ -208,7 +208,7 @@ def register_kind_attribute() -> Sequence[KindAttributeValue]:
 def register_frontend() -> Sequence[Frontend]:
     """Return the model formats that the manifest declares, with the same names and suffixes.
 
-    Asked once, when a model of one of them is imported; only if the manifest declares one.
+    Called once, when a model of one of them is imported; only if the manifest declares one.
     """
 
 
@@ -216,7 +216,7 @@ def register_frontend() -> Sequence[Frontend]:
 def register_commands() -> Sequence[click.Command]:
     """Return the commands of ``intarsia`` that the manifest declares, with the same names.
 
-    Asked once, when one of them is called; ``intarsia --help`` reads their summaries in the
+    Called once, when one of them is used; ``intarsia --help`` reads their summaries from the
     manifest.
     """
 
@@ -225,9 +225,8 @@ def register_commands() -> Sequence[click.Command]:
 def rewrite_relay(function: Function, target: Target) -> Function:
     """Return an equivalent function that suits the backend better.
 
-    A fallback is asked for the part that it compiles, an accelerator for the whole prepared graph
-    before ``annotate``. May not change what the function computes, nor its parameters and result
-    type.
+    A fallback gets the part that it compiles, an accelerator the whole prepared graph before
+    ``annotate``. May not change the results of the function, its parameters and its result type.
     """
 
 
@@ -235,22 +234,22 @@ def rewrite_relay(function: Function, target: Target) -> Function:
 def rewrite_tir(function: PrimFunc, target: Target) -> PrimFunc:
     """Return an equivalent kernel that suits the backend better.
 
-    May not change what it computes, nor its parameters.
+    May not change its results and its parameters.
     """
 
 
 @hookspec
 def schedule_spaces(target: Target) -> ScheduleSpaces:
-    """Return what can be tuned in the backend's kernels for a target, and the machine's name.
+    """Return the schedule spaces of the backend's kernels for a target, and the machine's name.
 
-    Asked by ``tune``, and once a build where records of measurements are. The spaces depend on the
-    target alone; every choice in them computes the same.
+    Called by ``tune``, and once a build if there are tuning records. The spaces depend only on the
+    target; every choice in them gives the same result.
     """
 
 
 @hookspec
 def probe(target: Target) -> Probe:
-    """Return the vendor component and the device found on this machine, or why there is none.
+    """Return the vendor component and the device on this machine, or the reason for none.
 
-    Asked by ``doctor`` and ``run`` only, in a child process with a time limit.
+    Called by ``doctor`` and ``run`` only, in a child process with a time limit.
     """

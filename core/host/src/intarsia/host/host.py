@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host: what is installed, targets of it, and questions to the owner of a kind."""
+"""The host: installed plugins, their kinds and targets, and calls of their hooks."""
 
 from __future__ import annotations
 
@@ -101,19 +101,19 @@ class KindInfo(Struct, frozen=True):
 
 
 class Host:
-    """Finds plugins when made, imports one when one of its kinds is used.
+    """The plugins of a process: found at once, each imported when one of its kinds is first used.
 
     Args:
-        env: Environment with ``INTARSIA_PLUGINS`` and ``INTARSIA_DISABLE_PLUGINS``; the process's
-            own if ``None``.
-        disabled: Further plugins or distributions not to use.
-        path: Searched for distributions instead of ``sys.path``.
+        env: Environment with ``INTARSIA_PLUGINS`` and ``INTARSIA_DISABLE_PLUGINS``. Default: that
+            of the process.
+        disabled: More plugins or distributions that are not used.
+        path: Folders to search for distributions, instead of ``sys.path``.
         local: Plugins that are not installed.
-        trace: Called with a line for every hook call: its owner, the hook, the time.
+        trace: Called with a line for every hook call: plugin, hook, time.
 
     Raises:
-        UsageError: A variable of the environment has a value that it cannot have.
-        ModelError: ``INTARSIA_HARDWARE`` names a file that is not there, or is wrong.
+        UsageError: An environment variable has an invalid value.
+        ModelError: A file of ``INTARSIA_HARDWARE`` is missing or invalid.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Host:
         return tuple(_info(plugin) for plugin in self._manager.found)
 
     def plugin(self, name: str) -> tuple[PluginInfo, ...]:
-        """The plugins of that name or distribution; several in case of a conflict.
+        """The plugins with this name or distribution; several in case of a conflict.
 
         Raises:
             UsageError: There is none.
@@ -143,11 +143,11 @@ class Host:
         return tuple(_info(plugin) for plugin in self._manager.named(name))
 
     def strange_settings(self) -> list[str]:
-        """Say which names in ``INTARSIA_PLUGINS`` and ``INTARSIA_DISABLE_PLUGINS`` are nobody's."""
+        """Unknown names in ``INTARSIA_PLUGINS`` and ``INTARSIA_DISABLE_PLUGINS``, as messages."""
         return self._manager.strange_settings()
 
     def examine(self, names: Sequence[str] = ()) -> tuple[PluginFinding, ...]:
-        """Use plugins in child processes, and say what is wrong; see :mod:`intarsia.host.examine`.
+        """Try plugins in child processes and return faults; see :mod:`intarsia.host.examine`.
 
         Args:
             names: Plugins or distributions; all if empty.
@@ -162,7 +162,7 @@ class Host:
         return examine(chosen or self._manager.found, time_limit_of(os.environ))
 
     def owner(self, kind: str) -> PluginInfo:
-        """The plugin that owns a kind; raises as :meth:`kind` does, but activates nothing."""
+        """The plugin that owns a kind; raises as :meth:`kind` does, but imports nothing."""
         return _info(self._manager.owner(kind))
 
     def kinds(self) -> tuple[KindInfo, ...]:
@@ -178,7 +178,7 @@ class Host:
         return tuple(sorted(rows, key=_by_name))
 
     def aliases(self) -> Mapping[str, str]:
-        """Short name to the target string it stands for."""
+        """Alias to the target string that it means."""
         return self._manager.aliases()
 
     def names(self) -> Collection[str]:
@@ -186,7 +186,7 @@ class Host:
         return self._manager.kind_names()
 
     def alias_table(self) -> Mapping[str, str]:
-        """The aliases, for the parser: looking one up checks that it has one owner only."""
+        """The aliases, for the parser: a lookup refuses an alias with several owners."""
         return _CheckedAliases(self._manager)
 
     def backends(self) -> Sequence[str]:
@@ -265,16 +265,16 @@ class Host:
         *,
         origin: Origin | None = None,
     ) -> CompositeTarget:
-        """The canonical composite that ``spec`` says; see :mod:`intarsia.target.parse`.
+        """Parse ``spec`` to a canonical composite; see :mod:`intarsia.target.parse`.
 
         Args:
-            spec: String, JSON text, name of a ``.json`` file, dict, a target made before, or a
+            spec: String, JSON text, name of a ``.json`` file, dict, a target, or a
                 list of them.
             target_host: The host; must equal the one that ``spec`` names, if it names one.
-            origin: Who says so, and what is set besides.
+            origin: The source of the target, and options that are set besides.
 
         Raises:
-            TargetError: It is wrong; the message points at the place.
+            TargetError: It is wrong; the message points at the position.
             PluginError: The plugin of one of its kinds cannot be used.
         """
         from ..target.read import read_spec  # listing does without the parser
@@ -282,7 +282,7 @@ class Host:
         return read_spec(spec, self, target_host, origin)
 
     def memory_of(self, target: CompositeTarget) -> tuple[Memory, ...]:
-        """The levels of memory of the device that a target is for, outermost first.
+        """The levels of memory of a target's device, outermost first.
 
         They are those of the fallback's kind; a level that the hardware tag describes replaces its
         namesake.
@@ -300,9 +300,9 @@ class Host:
         )
 
     def frontend_for(self, model: Path | bytes) -> Frontend:
-        """The importer of a model: by the end of its name, or else by its first bytes.
+        """The importer of a model: by the suffix of its name, or else by its first bytes.
 
-        Bytes, and a file whose suffix nobody has, are shown to every format that can ``sniff``.
+        Bytes, and a file with an unknown suffix, are passed to ``sniff`` of every format.
 
         Args:
             model: A file, or the model's bytes.
@@ -325,7 +325,7 @@ class Host:
         )
 
     def command(self, name: str) -> click.Command:
-        """A plugin's command; what it calls is guarded.
+        """A plugin's command, guarded.
 
         Raises:
             UsageError: No plugin has it.
@@ -346,7 +346,7 @@ class Host:
         return implements(self._manager.hooks(), hook, self._manager.owner(kind).name)
 
     def fingerprint(self, kind: str) -> str:
-        """A digest of all that decides what the owner of a kind does; empty if that is not known.
+        """A digest of everything that decides the behavior of a kind's plugin; empty if unknown.
 
         It changes with the plugin's files, its version, this Python, and what is installed beside.
 
@@ -363,7 +363,7 @@ class Host:
         return sha256(fingerprint(owner).encode(errors="surrogateescape")).hexdigest()
 
     def canonicalize(self, target: Target) -> Target:
-        """The target with what its plugin fills in; see the hook ``canonicalize_target``.
+        """The target with the options that its plugin fills in; hook ``canonicalize_target``.
 
         Raises:
             TargetError: Its options do not go together.
@@ -373,7 +373,7 @@ class Host:
         return target if answer is None else cast("Target", answer)
 
     def environment_versions(self, targets: Iterable[Target]) -> dict[str, str]:
-        """Kind to the version of the vendor component that a build depends on, where one is said.
+        """Kind to version of the vendor component that a build depends on, if the plugin has one.
 
         Raises:
             PluginError: A plugin failed.
@@ -385,7 +385,7 @@ class Host:
         return {kind: str(version) for kind, version in versions.items() if version is not None}
 
     def call(self, hook: str, /, kind: str, **arguments: object) -> object:
-        """Ask the owner of a kind, and only the owner; returns its answer, checked.
+        """Call a hook of the plugin that owns a kind, and return its checked answer.
 
         Args:
             hook: A hook of :mod:`intarsia.host.hookspecs`.
@@ -402,7 +402,7 @@ class Host:
         return ask(self._manager.hooks(), hook, self._manager.owner(kind), arguments)
 
     def ask(self, hook: str, /, kind: str, **arguments: object) -> object:
-        """As :meth:`call`; ``None`` if the owner lacks the hook, or has nothing to say.
+        """As :meth:`call`; ``None`` if the plugin lacks the hook, or has no answer.
 
         Raises:
             PluginError: The plugin cannot be used, failed, or answered nonsense.

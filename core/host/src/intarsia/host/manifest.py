@@ -210,7 +210,7 @@ def _kind(row: Mapping[str, object], where: str) -> KindRow:
     if role not in _ROLES:
         raise PluginError(f"'role' of {where} is {role!r}", hint=f"one of {', '.join(_ROLES)}")
     if name == COMPOSITE:
-        raise PluginError(f"{where}: '{COMPOSITE}' is the host's own word and cannot be a kind")
+        raise PluginError(f"{where}: '{COMPOSITE}' is reserved by the host and cannot be a kind")
     return KindRow(name, _ROLES[role], _text(row, "summary", where))
 
 
@@ -257,7 +257,7 @@ def _alias(row: Mapping[str, object], where: str) -> AliasRow:
     _only(row, ("name", "target"), where)
     name = _text(row, "name", where, _NAME)
     if name == COMPOSITE:
-        raise PluginError(f"{where}: '{COMPOSITE}' is the host's own word and cannot be an alias")
+        raise PluginError(f"{where}: '{COMPOSITE}' is reserved by the host and cannot be an alias")
     return AliasRow(name, _text(row, "target", where))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plugin finds on this machine."""
+"""The vendor component and device that a plugin finds on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Probe:
         usable: Whether code for the target can run here.
         sdk: Name and version of the vendor component, e.g. ``oneMath 3.1``; empty if there is none.
         device: The device found; empty if there is none.
-        detail: Why it is not usable, or what else the user should know.
+        detail: The reason why it is not usable, or a note for the user.
     """
 
     usable: bool

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin author's face: everything that a plugin imports from the host.
+"""The plugin interface: everything that a plugin imports from the host.
 
-One module for each kind of plugin: ``intarsia.plugin.accelerator``, ``.backend``, ``.frontend``,
-``.loader`` (what runs without the compiler) and ``.testing``. This package has the names of both
-kinds of compiling plugins together. Each name is imported when it is first used.
+There is one module for each kind of plugin: ``intarsia.plugin.accelerator``, ``.backend``,
+``.frontend``, ``.loader`` (runs without the compiler) and ``.testing``. This package has the names
+for accelerators and backends together. Each name is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accelerator author's face: all that the compiling half of an accelerator imports.
+"""The accelerator interface: everything that the compiling half of an accelerator imports.
 
-An accelerator is a table (:class:`AcceleratorTable`): a :class:`Row` has the pattern, limits, the
-predicate for what limits do not say, the lowering into a :class:`Draft`, and a sentence for the
+An accelerator is a table (:class:`AcceleratorTable`). A :class:`Row` has the pattern, limits, a
+predicate for further conditions, the lowering into a :class:`Draft`, and a sentence for the
 documentation. Each name is imported when it is first used: a module of options loads no operator.
 """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend author's face: all that a backend imports of the host.
+"""The backend interface: everything that a backend imports from the host.
 
-A backend that shares the loop compiler imports that, and the IR, from their own distributions.
-Each name is imported when it is first used.
+A backend that uses the loop compiler imports it, and the IR, from their own distributions. Each
+name is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frontend author's face: all that an importer of models needs to build a module.
+"""The frontend interface: everything that an importer of models needs to build a module.
 
 Each name is imported when it is first used.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loader author's face, where the host is installed: see :mod:`intarsia_runtime.plugin`.
+"""The loader interface, if the host is installed: see :mod:`intarsia_runtime.plugin`.
 
-It has the same names and imports nothing but the runtime. A loader that must also run where only
-the runtime is installed imports :mod:`intarsia_runtime.plugin` itself.
+It has the same names and imports only the runtime. A loader must also run where only the runtime is
+installed, so it imports :mod:`intarsia_runtime.plugin` itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The face for a plugin's own tests: make a graph, ask the plugin, build, run, compare.
+"""The interface for a plugin's own tests: make a graph, annotate, build, run, compare.
 
-The conformance kit (``intarsia-testkit``) is the other half. Each name is imported when it is first
-used.
+The conformance kit (``intarsia-testkit``) has the general tests. Each name is imported when it is
+first used.
 """
 
 from __future__ import annotations

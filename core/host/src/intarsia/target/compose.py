@@ -51,7 +51,7 @@ def compose(
         if named is not None:
             raise TargetError(
                 f"'{fallback.kind.name}' and '{named.kind.name}' are both backends for the CPU",
-                hint="name one of them, behind the accelerators",
+                hint="name one of them, after the accelerators",
             )
         named = fallback
     if named is not None:
@@ -59,7 +59,7 @@ def compose(
     if host is not None and named is not None and host != named:
         raise TargetError(
             f"target_host '{host}' is not the host of the target, '{named}'",
-            hint="give it once",
+            hint="name one host",
         )
     driver = host or named or _default_host(fallback, kinds, origin)
     return CompositeTarget(_following(accelerators, fallback), fallback, driver)
@@ -79,7 +79,7 @@ def _check_order(
     if list(targets) != [*accelerators, *backends]:
         order = ", ".join(t.kind.name for t in (*accelerators, *backends))
         raise TargetError(
-            f"backend '{backends[0].kind.name}' takes every part, so nothing behind it gets one",
+            f"backend '{backends[0].kind.name}' compiles everything, so later targets get nothing",
             hint=f"accelerators first: '{order}'",
         )
     if len(backends) > 2:
@@ -108,7 +108,7 @@ def check_host(host: Target) -> None:
 
 def _alone(accelerators: Sequence[Target], kinds: KindSource) -> TargetError:
     if not accelerators:
-        return TargetError("the target names nothing", hint="name a backend: it is the fallback")
+        return TargetError("the target is empty", hint="name a backend as the fallback")
     names = ", ".join(str(t) for t in accelerators)
     first = accelerators[0].kind.name
     examples = [
@@ -131,7 +131,7 @@ def _alone(accelerators: Sequence[Target], kinds: KindSource) -> TargetError:
 def _default_host(fallback: Target, kinds: KindSource, origin: Origin) -> Target:
     if not fallback.kind.host:
         raise TargetError(
-            f"'{fallback.kind.name}' compiles for a device and needs a host",
+            f"'{fallback.kind.name}' compiles for a device, and needs a host for it",
             hint=f"name it last: '{fallback}, HOST'",
         )
     by_default = origin.named(f"default host of {fallback.kind.name}")
@@ -171,8 +171,8 @@ def follow_backend(accelerator: Target, backend: Target) -> Target:
         if row.choices and value not in row.choices:
             known = ", ".join(str(choice) for choice in row.choices if choice != row.default)
             raise TargetError(
-                f"'{accelerator.kind.name}' is not for this device: {text}",
-                hint=f"it compiles for {known}; leave it away for others",
+                f"'{accelerator.kind.name}' does not compile for this device: {text}",
+                hint=f"it compiles for {known}; leave it out for others",
             )
         options = dataclasses.replace(accelerator.options, **{row.field: value})
         origins = (*accelerator.origins, (flag, backend.kind.name))

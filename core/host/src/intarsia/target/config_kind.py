@@ -30,10 +30,10 @@ class Rule:
 
     Attributes:
         name: Named in the message.
-        when: All of this must be so for the rule to refuse: ``executor`` and ``runtime`` are the
-            kinds, ``executor.X`` and ``runtime.X`` a trait (true or false) or an option.
-        message: Why not; ``{executor}`` and ``{runtime}`` are replaced by the kinds.
-        hint: What to do instead.
+        when: The rule refuses if all of these hold: ``executor`` and ``runtime`` are the kinds,
+            ``executor.X`` and ``runtime.X`` a trait (true or false) or an option.
+        message: The reason; ``{executor}`` and ``{runtime}`` are replaced by the kinds.
+        hint: The remedy.
     """
 
     name: str

@@ -41,7 +41,7 @@ class KnownValue:
 
 @dataclass(frozen=True, slots=True)
 class KnownValues:
-    """What the code generator itself says of an option's values.
+    """The values that a code generator knows for an option.
 
     Attributes:
         rows: The values.
@@ -56,12 +56,12 @@ class KnownValues:
 
 @dataclass(frozen=True, slots=True)
 class TargetKind(Generic[OptionsT_co]):
-    """What the host must know of a kind of target: data, and nothing that runs.
+    """A kind of target, as data. Hooks of its plugin have the functions.
 
-    What a kind can do are hooks of its plugin; see :mod:`intarsia.host.hookspecs`.
+    See :mod:`intarsia.host.hookspecs`.
 
     Attributes:
-        name: What users write in front of the options.
+        name: The first word of a target string.
         role: Backend or accelerator.
         options: Frozen keyword-only dataclass of the options; made with
             :func:`intarsia.target.options.option`.
@@ -69,25 +69,24 @@ class TargetKind(Generic[OptionsT_co]):
         device_type: DLPack device type; 1 is the CPU.
         default_keys: General to special, e.g. ``("cpu",)``; used for dispatch.
         memory: Levels of memory, outermost first.
-        host: Backends of devices only: kind that drives it when the user names no host.
+        host: Backends of devices only: the kind that drives it if the user names no host.
         main_loader: Backends of devices only: the loader (entry-point group
-            ``intarsia.loaders``) that runs a whole plan on the device. Without one, nothing can.
-        runtimes: Backends only: kinds of runtime that its code is for.
-        arches: Accelerators only: instruction sets that its code is for, as Linux names them
-            (``aarch64``); empty if it has none of its own.
-        open_sizes: Backends only: whether kernels take sizes that only the run knows.
-        control_flow: Backends only: whether plans may branch and loop; else both branches are
-            computed, and loops of the run refused.
+            ``intarsia.loaders``) that runs a whole plan on the device.
+        runtimes: Backends only: the kinds of runtime that its code supports.
+        arches: Accelerators only: the instruction sets of its code, as Linux names them
+            (``aarch64``); empty if it has no machine code.
+        open_sizes: Backends only: whether kernels take sizes as arguments.
+        control_flow: Backends only: whether plans may branch and loop. Otherwise both branches are
+            computed, and loops with data-dependent conditions are refused.
         reduced_convolution: Backends only: convolutions that it computes with fewer multiplications
-            than they define, unless an option says otherwise.
-        channels_last: Accelerators only: whether images are turned from ``(N, C, H, W)`` to
-            ``(N, H, W, C)`` where they enter a region, and back.
-        known_flags: Options whose values only the code generator can list; the hook
-            ``known_values`` does.
-        follows: Accelerators only: flags whose values come from the backend behind, where it has
-            such an option: both are for one device.
-        attributes: What plugins say of the kind, by the name of the column; filled in by the host.
-            Read it with :meth:`intarsia.target.kind_attribute.KindAttribute.get`.
+            than they define, unless an option forbids it.
+        channels_last: Accelerators only: whether images are transposed from ``(N, C, H, W)`` to
+            ``(N, H, W, C)`` at the border of a region, and back.
+        known_flags: Options whose values the hook ``known_values`` lists.
+        follows: Accelerators only: flags that take their values from the same option of the
+            following backend, because both are for one device.
+        attributes: Values of plugins for this kind, by the name of the column; the host fills them
+            in. Read it with :meth:`intarsia.target.kind_attribute.KindAttribute.get`.
     """
 
     name: str

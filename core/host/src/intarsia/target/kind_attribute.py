@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class KindAttribute(Generic[T]):
-    """A column: what a plugin may say of any kind of target.
+    """A typed column of the table of target kinds, to which plugins add values.
 
     Attributes:
         name: ``owner.what``. Columns of one name and type are one column.
@@ -58,8 +58,8 @@ class KindAttribute(Generic[T]):
         if not isinstance(value, self.type):
             raise PluginError(
                 f"attribute '{self.name}' of target kind '{kind.name}' is "
-                f"{type(value).__name__}, and {self.type.__name__} is asked for",
-                hint="the plugins that give and read it have different versions of the attribute",
+                f"{type(value).__name__}, not {self.type.__name__}",
+                hint="the plugins that set and read it have different versions of the attribute",
             )
         return value
 

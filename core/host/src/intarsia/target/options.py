@@ -101,8 +101,8 @@ def option(
         choices: Allowed values; of each element for a tuple.
         minimum: Smallest allowed number.
         maximum: Largest allowed number.
-        flag: What users write; the field's name in kebab case if empty.
-        deprecated: What to do instead, if the option will go; setting it warns.
+        flag: Name in target strings; default: the field's name in kebab case.
+        deprecated: The replacement, if the option will be removed; setting it warns.
     """
     spec = _Spec(doc, tuple(choices), minimum, maximum, flag, deprecated)
     return dataclasses.field(default=default, metadata={_SPEC: spec})
@@ -168,11 +168,11 @@ def _row(owner: str, field: dataclasses.Field[object], hint: object) -> OptionRo
         deprecated=spec.deprecated,
     )
     if not spec.doc.strip():
-        raise PluginError(f"{where} says nothing of itself (doc=)")
+        raise PluginError(f"{where} has no description (doc=)")
     try:
         default = check_value(row, field.default)
     except TargetError as cause:
-        raise PluginError(f"{where}: its default breaks its own rule: {cause.message}") from cause
+        raise PluginError(f"{where}: its default is not allowed: {cause.message}") from cause
     return replace(row, default=default)
 
 

@@ -174,7 +174,7 @@ class _StringReader:
     def _segment(self, segment: TargetSegment, *, last: bool) -> list[_Draft]:
         first = segment.words[0]
         if first.is_option:
-            raise TargetError("a target starts with its kind", hint="e.g. KIND -option=value")
+            raise TargetError("a target string starts with a kind", hint="e.g. KIND -option=value")
         if first.text in self._kinds.names():
             return [self.target(segment)]
         if first.text in self._aliases:
@@ -207,7 +207,7 @@ class _StringReader:
                 "which no installed plugin has",
                 hint=error.hint
                 if error.hint.startswith("pip install")
-                else f"install a plugin that has it; the name stands for '{self._text}'",
+                else f"install a plugin that has it; the name means '{self._text}'",
             ) from None
 
     def _options(
@@ -273,7 +273,7 @@ class _StringReader:
         name = canonical or segment.words[0].text
         if name in self._inside:
             loop = " -> ".join((*self._inside, name))
-            raise TargetError(f"alias '{name}' stands for itself: {loop}")
+            raise TargetError(f"alias '{name}' refers to itself: {loop}")
         inner = _StringReader(meaning, self._kinds, origin, (*self._inside, name)).drafts()
         for draft in inner:
             draft.column = segment.words[0].column

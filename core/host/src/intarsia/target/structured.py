@@ -69,7 +69,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result: dict[str, object] = {}
     for key, value in pairs:
         if key in result:
-            raise TargetError(f"key {key[:60]!r} stands twice in the target's JSON")
+            raise TargetError(f"key {key[:60]!r} occurs twice in the target's JSON")
         result[key] = value
     return result
 
@@ -121,7 +121,7 @@ def composite_from_json(
         if not parts:
             raise TargetError(
                 "the composite has neither 'accelerators' nor a 'fallback'",
-                hint="name at least a backend that compiles for the host as its 'fallback'",
+                hint="name at least a backend as its 'fallback'",
                 where="target",
             )
     elif TAG in row and "kind" not in row:
@@ -166,7 +166,7 @@ def target_from_json(
     if not isinstance(name, str):
         raise TargetError("'kind' is missing or is not a string", where=where)
     if name == COMPOSITE:
-        raise TargetError("a composite cannot stand inside another target", where=where)
+        raise TargetError("a composite cannot be inside another target", where=where)
     kind = kinds.kind(name)
     rows = target_rows(kind.options)
     values: dict[str, Value] = {}
@@ -175,7 +175,7 @@ def target_from_json(
             continue
         try:
             if key in _RESERVED:
-                raise TargetError(f"'{key}' cannot stand in this place")
+                raise TargetError(f"'{key}' is not allowed here")
             found = find_target_row(f"target kind '{name}'", rows, key)
             if found.flag in values:
                 raise TargetError(f"-{found.flag} is given twice")
@@ -207,7 +207,7 @@ def targets_from_list(value: object, kinds: KindSource, origin: Origin = GIVEN) 
 
 def _from_text(text: str, kinds: KindSource, origin: Origin, where: str) -> Target:
     if text == COMPOSITE:
-        raise TargetError("a composite cannot stand inside another target", where=where)
+        raise TargetError("a composite cannot be inside another target", where=where)
     try:
         found = parse_targets(text, kinds, origin)
     except TargetError as error:
@@ -217,7 +217,7 @@ def _from_text(text: str, kinds: KindSource, origin: Origin, where: str) -> Targ
 
 def _only_one(found: Sequence[Target], where: str) -> Target:
     if len(found) != 1:
-        raise TargetError(f"one target is wanted here, not {len(found)}", where=where)
+        raise TargetError(f"expected one target here, not {len(found)}", where=where)
     return found[0]
 
 
@@ -231,7 +231,7 @@ def _tagged(
     options = {key: row[key] for key in row if key != TAG and key not in _MEMBERS}
     for key in options:
         if key in _RESERVED:
-            raise TargetError(f"'{key}' cannot stand beside 'tag'", where=f"{where}.{key}")
+            raise TargetError(f"'{key}' cannot be combined with 'tag'", where=f"{where}.{key}")
     try:
         return parse_tag(name, options, kinds, origin)
     except TargetError as error:
@@ -281,6 +281,6 @@ def _member(
 def _host(row: Mapping[str, object], kinds: KindSource, origin: Origin) -> Target | None:
     """``target_host``, or ``host`` as TVM calls it."""
     if "target_host" in row and "host" in row:
-        raise TargetError("'host' and 'target_host' are two names of one thing", where="target")
+        raise TargetError("'host' and 'target_host' mean the same; keep one", where="target")
     key = "host" if "host" in row else "target_host"
     return _member(row, key, kinds, origin)

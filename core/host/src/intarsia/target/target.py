@@ -20,25 +20,25 @@ _STACK: ContextVar[tuple[Target | CompositeTarget, ...]] = ContextVar("intarsia.
 class Target(Generic[OptionsT_co]):
     """A kind with the values of its options; canonical, hashable, equal by value.
 
-    ``Target[Options]`` is a target whose options are of that class, as hooks of a plugin with one
-    kind get it; ``Target`` is one of any kind.
+    ``Target[Options]`` is a target whose options have that class; hooks of a plugin with one kind
+    get it. ``Target`` is a target of any kind.
 
-    Two targets are equal if the names of their kinds and the values of all options are: targets of
-    two hosts compare.
+    Two targets are equal if the names of their kinds and the values of all options are equal, even
+    if they come from two hosts.
 
     Attributes:
         kind: The kind.
         options: An instance of ``kind.options``.
-        origins: For each option set by anything but its default, who set it: ``given``, an alias,
-            a tag, detection. Not part of equality.
+        origins: The source of each option that is not at its default: ``given``, an alias, a tag,
+            detection. Not part of equality.
         hardware: Canonical name of the device's tag; empty if the target names none.
         user_keys: Keys that the user adds, special to general.
-        tag_keys: Keys of the hardware, special to general. Not part of equality: they follow from
-            ``hardware``.
-        pinned: Options at their default where the hardware implies another value; printed, so
-            that what is printed reads back as the same target. Not part of equality.
-        memory: Levels of memory of the device, outermost first, caches too; set when a build
-            begins. Not part of equality: they follow from the kind and the hardware.
+        tag_keys: Keys of the hardware, special to general. Not part of equality: ``hardware``
+            implies them.
+        pinned: Options at their default although the hardware implies another value. They are
+            printed, so that the printed target parses to an equal one. Not part of equality.
+        memory: Levels of memory of the device, outermost first, with caches; set when a build
+            begins. Not part of equality: kind and hardware imply them.
     """
 
     kind: TargetKind[OptionsT_co]

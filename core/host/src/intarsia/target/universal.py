@@ -86,7 +86,7 @@ def check_keys(keys: Value) -> tuple[str, ...]:
     for word in words:
         if not _KEY.fullmatch(word):
             raise TargetError(
-                f"-{KEYS}: '{word[:60]}' is no key",
+                f"-{KEYS}: '{word[:60]}' is not a key",
                 hint="lower case letters, digits, - and _",
                 option=KEYS,
             )

@@ -42,12 +42,12 @@ def drop_regions(
     *,
     code: Code | str = Code.DROPPED,
 ) -> tuple[Region, ...]:
-    """Answer the ``partition`` hook: give back all of each region that there is an objection to.
+    """Answer the ``partition`` hook: drop all calls of each region that has an objection.
 
     Args:
-        regions: Those that are offered.
-        objection: Says in words and numbers why a region is not wanted; empty if it is.
-        code: Kind of the reason; ``slower`` if the accelerator could compute the region.
+        regions: The regions that the hook got.
+        objection: Returns the objection to a region in words and numbers; empty if there is none.
+        code: Code of the reason; ``slower`` if the accelerator could compute the region.
     """
     objections = [(region, objection(region)) for region in regions]
     return tuple(
@@ -61,7 +61,7 @@ def count_macs(region: Region) -> int:
 
 
 def too_few_macs(region: Region, least: int) -> str:
-    """Object to a region with fewer multiply-accumulates than the option ``-min-macs`` says."""
+    """Object to a region with fewer multiply-accumulates than the option ``-min-macs``."""
     count = count_macs(region)
     if count >= least:
         return ""
@@ -91,7 +91,7 @@ def region_matches(region: Region, rows: Iterable[R]) -> Sequence[tuple[R, Match
 
 
 def unknown_call(region: Region, call: Call) -> PluginError:
-    """Return the error for a call of a region that its plugin cannot have taken."""
+    """Return the error for a call of a region that no row of its plugin takes."""
     return PluginError(
         f"region '{region.name}' has a {call.name} that no row of the support table takes",
         where=str(call.span),

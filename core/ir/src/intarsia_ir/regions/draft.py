@@ -19,14 +19,14 @@ V = TypeVar("V", bound=Hashable)
 
 
 class Draft(ABC, Generic[V]):
-    """Looks values up by the expression, and names the constants of a region.
+    """A region in the plugin's own form, under construction: its values and constants.
 
     Args:
         name: Name of the region.
 
     Attributes:
         name: Name of the region.
-        values: What stands for each expression that was lowered so far.
+        values: The plugin's value of each lowered expression.
         constants: Name and data of each value that is known at compile time.
     """
 
@@ -40,7 +40,7 @@ class Draft(ABC, Generic[V]):
         """Return the value of an array that is known at compile time."""
 
     def value(self, expr: Expr) -> V:
-        """Return the value of an expression; constants are taken in when first asked for."""
+        """Return the value of an expression; a constant is added at its first use."""
         if expr not in self.values and isinstance(expr, Constant):
             self.values[expr] = self.constant(expr.data)
         return self.values[expr]
@@ -61,25 +61,25 @@ def sizes(expr: Expr) -> tuple[int, ...]:
 
 
 def extents(expr: Expr) -> tuple[int, ...]:
-    """Return the shape of a tensor, in which an expression stands for a size of the run.
+    """Return the shape of a tensor; symbolic dimensions are expressions.
 
-    Such a size does a number's arithmetic and refuses to be compared but for equality.
+    An expression has the arithmetic of a number; comparisons other than equality are refused.
     """
     return tensor_extents(tensor_type(expr).shape)
 
 
 def typical_sizes(expr: Expr, values: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape of a tensor with typical numbers in the place of sizes of the run.
+    """Return the shape of a tensor with typical numbers in place of symbolic dimensions.
 
     Args:
         expr: The tensor.
-        values: What size variables are taken for: those of its region.
+        values: Values of the size variables: those of its region.
     """
     return tuple(typical(size, values) for size in tensor_type(expr).shape)
 
 
 def label_of(call: Call) -> str:
-    """Return what messages call a node: the model's name for it, or the operator's."""
+    """Return the name of a node in messages: that of the model, or that of the operator."""
     return str(call.span) or call.name
 
 

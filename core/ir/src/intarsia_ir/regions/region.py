@@ -26,16 +26,16 @@ class Region:
         name: Unique in the module and a C identifier, e.g. ``acme_0``; also the name of the
             function.
         kind: Target kind that takes it.
-        function: Its parameters are what crosses the border inwards; constants are inside. A tuple
+        function: Its parameters are the values that enter the region; constants are inside. A tuple
             body means several outputs.
         rows: For each operator call that is the root of a match, the name of the support row.
         nodes: Names of the model's nodes in it, in topological order.
-        origins: For each operator call, the call of the function it was cut from.
-        why: Of an answer to the ``partition`` hook: why calls are given back, in words.
-        code: Of such an answer: the kind of the reason. ``slower`` is a cost, which ``--plan
-            greedy`` and ``--place`` overrule; with any other code the calls are gone.
-        is_exact: Of such an answer: it is built as it is, and merged with nothing.
-        typical: What the size variables of its types are taken for where only speed depends on it.
+        origins: For each operator call, the call of the original function.
+        why: In an answer to the ``partition`` hook: the reason for dropped calls, in words.
+        code: In such an answer: the code of the reason. ``slower`` is a cost, which ``--plan
+            greedy`` and ``--place`` override; any other code is final.
+        is_exact: In such an answer: the region is built as it is, and not merged with others.
+        typical: Typical values of the size variables, where only speed depends on them.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Region:
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """Size variables of its types and attributes, in order: they are arguments of its call."""
+        """Size variables of its types and attributes, in order; they are arguments of its call."""
         return size_variables(self.function)
 
     def calls(self) -> tuple[Call, ...]:
@@ -64,14 +64,14 @@ def keep_calls(
 ) -> Region:
     """Return the region reduced to some of its calls, as an answer to the ``partition`` hook.
 
-    The host cuts the graph anew, so the result's function is the one that was offered; only which
-    calls stay is read from it.
+    The function of the result is unchanged: the host reads only the kept calls, and partitions
+    the graph again.
 
     Args:
-        region: A region that was offered.
-        calls: Operator calls of its function that the accelerator keeps; none gives all back.
-        why: Why it gives the others back, in words and numbers; users read it.
-        code: Kind of the reason; ``slower`` if the accelerator could compute them.
+        region: A region that the hook got.
+        calls: Operator calls of its function that the accelerator keeps; none drops all.
+        why: The reason for dropping the others, in words and numbers; users read it.
+        code: Code of the reason; ``slower`` if the accelerator could compute them.
 
     Raises:
         PluginError: A call is not of this region.
@@ -86,16 +86,16 @@ def split_region(
     *,
     code: Code | str = Code.DROPPED,
 ) -> tuple[Region, ...]:
-    """Return a region cut into several, as a part of an answer to the ``partition`` hook.
+    """Return a region split into several, as a part of an answer to the ``partition`` hook.
 
-    Each part becomes one region, as it is. Calls in no part are given back.
+    Each part becomes one region, as it is. Calls in no part are dropped.
 
     Args:
-        region: A region that was offered.
+        region: A region that the hook got.
         parts: Operator calls of its function, part by part. A match of several calls stays whole,
-            and no part may need a result of another one that needs a result of the first.
-        why: Why it gives the other calls back, in words and numbers; users read it.
-        code: Kind of that reason, as of :func:`keep_calls`.
+            and the parts may not depend on each other in a cycle.
+        why: The reason for dropping the other calls, in words and numbers; users read it.
+        code: Code of that reason, as in :func:`keep_calls`.
 
     Raises:
         PluginError: A call is not of this region.

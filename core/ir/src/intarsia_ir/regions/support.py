@@ -35,16 +35,16 @@ class Code(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """A verdict on one match.
+    """The answer of an accelerator to one match.
 
     Attributes:
-        code: ``OK``, or why not.
+        code: ``OK``, or the code of the reason.
         detail: The reason in words.
-        seconds: What the accelerator needs for the match, as far as it knows.
+        seconds: The time of the match on the accelerator, if known.
         flops: Arithmetic operations of the match, if the accelerator counts them itself.
-        caution: What the accelerator computes otherwise than defined, in words; empty if nothing.
-        open_sizes: Size variables that keep the accelerator from taking it; with numbers in their
-            place it might. The report says which shapes of inputs would give them.
+        caution: How its results differ from the definition, in words; empty if they do not.
+        open_sizes: Size variables that prevent the accelerator from taking it. The report names
+            the shapes of inputs that would give them.
     """
 
     code: Code
@@ -61,11 +61,11 @@ class Support:
         """The accelerator takes it.
 
         Args:
-            seconds: Time it needs for the match, without calling the region and without borders.
-            flops: Arithmetic operations it does for the match; divided by what its kind does in a
-                second. The host counts them if neither is given.
-            caution: What it computes otherwise than the operators are defined, in a few words:
-                the command line says so wherever it takes such a match.
+            seconds: Time of the match, without the launch of the region and without borders.
+            flops: Arithmetic operations of the match; the host divides them by the speed of the
+                kind. The host counts them if neither is given.
+            caution: How its results differ from the definition of the operators, in a few words;
+                the command line prints it wherever such a match is taken.
         """
         return cls(Code.OK, "", seconds, flops, caution)
 
@@ -79,7 +79,7 @@ class Support:
 
     @classmethod
     def no_open_size(cls, size: Size, detail: str) -> Support:
-        """The accelerator needs a number where there is a size that only the run knows."""
+        """The accelerator needs a fixed size, and the match has a symbolic one."""
         names = frozenset[str]() if isinstance(size, int) else size.variables()
         return cls(Code.UNSUPPORTED_SHAPE, detail, open_sizes=names)
 
@@ -92,13 +92,13 @@ Predicate: TypeAlias = "Callable[[Match], Support]"
 
 @dataclass(frozen=True, slots=True)
 class SupportRow:
-    """A pattern the accelerator knows, and the function that says whether it takes a match.
+    """A pattern of an accelerator, with the predicate that decides about a match.
 
     Attributes:
         name: Unique in the table.
-        pattern: What it matches.
-        predicate: Says whether a match is taken.
-        asks_for: What the predicate asks for, in words for the documentation.
+        pattern: The pattern.
+        predicate: Returns the verdict on a match.
+        asks_for: The conditions of the predicate, in words for the documentation.
         dtypes: Element types of the data, for the documentation; empty if the row does not say.
     """
 
@@ -115,7 +115,7 @@ class SupportTable:
 
     Attributes:
         rows: Larger patterns before their parts.
-        only_forced: Whether only nodes are taken that the user sends there (``--place``).
+        only_forced: Whether only nodes are taken that the user places there (``--place``).
     """
 
     rows: Sequence[SupportRow]

@@ -44,14 +44,14 @@ def by_row_name(_draft: object, match: Match) -> Never:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """What a verdict says of a tensor beyond the limits, as templates of :meth:`str.format`.
+    """Messages for tensors outside the limits, as templates of :meth:`str.format`.
 
     Attributes:
-        dtype: The element type is not taken; may name ``{type}``, ``{dtype}``, and ``{taken}``,
-            the element types that are.
-        empty: A size is 0; may name ``{type}``, ``{shape}``, ``{rank}``, as the others.
-        rank: The rank is not taken.
-        size: A size is not taken.
+        dtype: The element type is not accepted; may use ``{type}``, ``{dtype}``, and ``{taken}``,
+            the accepted element types.
+        empty: A size is 0; this and the others may use ``{type}``, ``{shape}``, ``{rank}``.
+        rank: The rank is not accepted.
+        size: A size is not accepted.
     """
 
     dtype: str = "{dtype} is not among {taken}"
@@ -66,19 +66,19 @@ Symbolic: TypeAlias = bool | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What an accelerator asks of every tensor of a match: operands and results.
+    """The tensors that an accelerator accepts, as operands and results of a match.
 
     Attributes:
         dtypes: Element types, for rows that name none.
         ranks: Numbers of dimensions.
-        sizes: Sizes of a dimension; ``range(...)`` from 0 takes tensors without elements.
-        symbolic: Which dimensions may have sizes that only the run knows, for rows that do not
-            say: all, none, or these axes, from the end if negative.
-        scalars: Whether tensors of rank 0 are taken that are computed at run time.
-        tuples: Whether results may be tuples, of which each field is checked.
-        rule: Asked after the tensors, and before the constant operands.
-        reasons: Why an element type is not taken, where there is more to say than that.
-        sentences: Words of the verdicts.
+        sizes: Sizes of a dimension; ``range(...)`` from 0 accepts tensors without elements.
+        symbolic: Axes that may be symbolic dimensions, for rows that do not name them: all, none,
+            or a list, counted from the end if negative.
+        scalars: Whether tensors of rank 0 that are computed at run time are accepted.
+        tuples: Whether results may be tuples; each field is checked.
+        rule: A further check, after the tensors and before the constant operands.
+        reasons: Reasons against single element types, if there is a special one.
+        sentences: Templates of the verdicts.
     """
 
     dtypes: tuple[DType, ...] = tuple(DType)
@@ -145,30 +145,30 @@ def _check_open(type_: TensorType, symbolic: Symbolic) -> Support:
 
 @dataclass(frozen=True)
 class Row(Generic[D, V]):
-    """One pattern that an accelerator knows.
+    """One pattern that an accelerator supports.
 
-    A plugin adds fields of its own in a subclass.
+    A plugin adds its own fields in a subclass.
 
     Attributes:
         name: Unique in the table.
-        pattern: What it matches.
+        pattern: The pattern.
         lower: ``lower(draft, match)`` writes a match into the plugin's draft of a region, and
-            returns what stands for the result there. Left away by accelerators that carry out
-            regions by the names of rows (:func:`~intarsia_ir.regions.program.region_program`).
-        accepts: Whether a match is taken, beyond what the limits say.
+            returns the value of its result there. Accelerators that execute regions by the names
+            of rows (:func:`~intarsia_ir.regions.program.region_program`) leave it out.
+        accepts: Predicate for conditions beyond the limits.
         dtypes: Element types of the first operand, and of the others; those of the table's limits
             if ``None``.
-        others: Element types that the other operands and the results may have beside ``dtypes``.
-        checks_dtypes: Whether the limits check element types. If not, ``accepts`` does, as where
-            scales and zero points have types of their own; ``dtypes`` documents the data.
-        data: Arguments of the root that the limits are for, beside its result; empty for all
-            inputs and calls of the match.
+        others: Further element types that the other operands and the results may have.
+        checks_dtypes: Whether the limits check element types. If not, ``accepts`` does, e.g. if
+            scales and zero points have other types; ``dtypes`` documents the data.
+        data: Arguments of the root that the limits check, with its result; empty for all inputs
+            and calls of the match.
         constant: Arguments of the root that must be known at compile time.
-        doc: A sentence for the documentation: what ``accepts`` asks for.
-        never: Why it takes nothing, in words; empty if it does.
-        symbolic: Which dimensions of the data may have sizes that only the run knows: all, none, or
-            these axes, from the end if negative; those of the table's limits if ``None``. A rule of
-            ``accepts`` that compares such a size refuses the match by that.
+        doc: A sentence for the documentation: the conditions of ``accepts``.
+        never: The reason why it takes nothing; empty if it takes matches.
+        symbolic: Axes of the data that may be symbolic dimensions: all, none, or a list, counted
+            from the end if negative; those of the table's limits if ``None``. If ``accepts``
+            compares such a size, the match is refused.
     """
 
     name: str
@@ -264,11 +264,11 @@ def operator_row(
 
 @dataclass(frozen=True)
 class AcceleratorTable(Generic[RowT]):
-    """All that an accelerator takes.
+    """The patterns that an accelerator supports.
 
     Attributes:
         rows: In order of preference: larger patterns before their parts.
-        limits: What all of them ask of their tensors.
+        limits: Limits of the tensors of all rows.
 
     Raises:
         PluginError: Two rows have one name.
@@ -284,7 +284,7 @@ class AcceleratorTable(Generic[RowT]):
             raise PluginError(f"two rows of the table are called '{twice[0]}'")
 
     def check(self, row: RowT, match: Match) -> Support:
-        """Say whether a row takes a match: limits, constant operands, then its predicate."""
+        """Return whether a row takes a match: limits, constant operands, then its predicate."""
         taken = self.limits.dtypes if row.dtypes is None else row.dtypes
         for number, (type_, known) in enumerate(self._tensors(row, match)):
             if type_ is None:

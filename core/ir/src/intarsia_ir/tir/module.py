@@ -33,7 +33,7 @@ class FusedGroup:
         name: A C identifier made of the operators, e.g. ``nn_conv_add_nn_relu``.
         function: Inputs (constants included, scalars inlined) are parameters; the body is the
             group.
-        anchor: The heavy operator whose schedule decides, if there is one.
+        anchor: The heavy operator whose schedule is used, if there is one.
         nodes: Names of the model's nodes in it.
     """
 
@@ -79,14 +79,14 @@ class CodegenContext:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorModule:
-    """What a backend's ``tir_codegen`` gets.
+    """The input of a backend's ``tir_codegen``.
 
     Attributes:
-        functions: Kernels, no two alike.
-        plan: The call plan that its ``main`` carries out.
+        functions: The distinct kernels.
+        plan: The call plan that its ``main`` executes.
         name: Name of the unit.
-        context: What the code must be like for those who run it.
-        rules: What ``lower_intrinsic`` of the kind's plugin answered; a code generator prefers
+        context: Requirements of the executor and the runtime on the code.
+        rules: The answer of ``lower_intrinsic`` of the kind's plugin; a code generator prefers
             these rules to its own.
     """
 
@@ -100,12 +100,12 @@ class TensorModule:
 
 
 class Lowered(Struct, frozen=True, eq=False):
-    """What a backend compiles, and the constants its plan reads.
+    """The result of ``lower``: kernels with their plan, and the constants that the plan reads.
 
     Attributes:
         module: Kernels and the plan.
         constants: Arrays by the names in ``module.plan.constants``, in that order.
-        chosen: Name of a kernel to what records said of it; only those that records know.
+        chosen: The choice of the tuning records by kernel name, for kernels that have one.
     """
 
     module: TensorModule

@@ -83,18 +83,18 @@ class ScheduleSpaces(Struct, frozen=True):
 
 
 class Tuned(Struct, frozen=True):
-    """The spaces of a backend, and what was found to be best in them.
+    """The schedule spaces of a backend, with the best measured choices.
 
     Attributes:
-        spaces: Of the backend.
-        best: ``best(space, signature)``: what to choose; ``None`` if nothing was measured.
+        spaces: The spaces of the backend.
+        best: ``best(space, signature)`` returns the best choice; ``None`` if there is none.
     """
 
     spaces: ScheduleSpaces
     best: Callable[[ScheduleSpace, str], Choice | None]
 
     def choice(self, group: FusedGroup) -> tuple[ScheduleSpace, Choice] | None:
-        """The space of a group and what to choose in it; ``None`` leaves it to the rules."""
+        """The space of a group and the best choice in it; ``None`` leaves it to the rules."""
         space = None if group.anchor is None else self.spaces.of(group.anchor.name)
         if space is None:
             return None

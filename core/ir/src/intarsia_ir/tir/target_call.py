@@ -22,7 +22,7 @@ from .walk import expr_nodes, statements
 
 @dataclass(frozen=True, slots=True)
 class CodegenSignature:
-    """What a function of a code generator takes and gives.
+    """The arguments and the result of a function of a code generator.
 
     Attributes:
         arguments: Number of arguments.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels for CPUs: channels last, packed weights, sums in registers; any backend may take them."""
+"""Schedules for CPUs, for any backend: channels last, prepacked weights, register tiles."""

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An LSTM whose state is rounded to bytes in every step, and whose weight is of signed bytes.
+"""Dynamically quantized LSTM: the state is quantized in every step, the weight is int8.
 
 ``DynamicQuantizeLSTM`` of ONNX Runtime's quantizer. A step multiplies a vector of ``hidden`` bytes
-with a matrix ``[hidden, 4 * hidden]``: 262 144 bytes for 256 columns of state, which come from the
-L2 in every step, so the loops are those of a stream. A word holds four rows of a column (Int8x4),
-and words of a panel of 64 columns lie one behind the other: the hardware prefetcher follows, and a
-load of 64 bytes is one ``vpdpbusd``. One row alone keeps 8 accumulators, of two panels, because 4
-would wait for the latency of 4 cycles; several rows share each load of the weight.
+by a matrix ``[hidden, 4 * hidden]``.
 
-The state is unsigned, ``level = round(h / scale) + zero``. What the zero point adds to a sum is
-``zero * sums[column]``, whole numbers below 2^31 for up to 65 536 columns, taken off before the sum
-becomes a float.
+- Caches: with 256 columns of state the matrix has 262 144 bytes and is read from the second-level
+  cache in every step, so the loops are laid out for streaming.
+- Layout: a word has four rows of a column (Int8x4), and the words of a panel of 64 columns are
+  contiguous: the hardware prefetcher follows, and one load of 64 bytes feeds one ``vpdpbusd``.
+- Registers: a single row keeps 8 accumulators, of two panels, because 4 would wait for the latency
+  of 4 cycles. Several rows share each load of the weight.
+
+The state is unsigned, ``level = round(h / scale) + zero``. The zero point adds ``zero *
+sums[column]`` to a sum, an integer below 2^31 for up to 65 536 columns; it is subtracted before the
+sum becomes a float.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three-dimensional convolutions as two-dimensional ones: taps of the depth become channels."""
+"""conv3d as conv2d: the taps along the depth become input channels."""
 
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ Loops, outermost first::
   would have panels of few rows; they are split along K in parts of at most 1024, and the partial
   sums (at most 512 KiB) lie on the stack, in the same order of summation (``panel.py``).
 - Prefetch: the next block of B, shared by the tiles (``prefetch.py``).
-- Threads: where A and C are not much smaller than B, a thread keeps its rows from kernel to kernel
-  and reads all weights (activation stationary): what a thread writes lies in its own cache, and
-  other threads wait longer for it than for weights, which lie in a shared one. Else it keeps its
-  weights and reads all rows (weight stationary).
+- Threads: if A and C are not much smaller than B, a thread keeps its rows from kernel to kernel and
+  reads all weights (activation stationary). Its results are in its own cache, where other threads
+  read them more slowly than weights from a shared one. Otherwise a thread keeps its weights and
+  reads all rows (weight stationary).
 - Results above 1 MiB are written in pieces of up to four vectors (:func:`product_width`), because
   hardware prefetchers follow stores in order.
 

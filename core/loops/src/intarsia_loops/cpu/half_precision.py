@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and products of 16-bit floats in float32, rounded once: their definition."""
+"""Convolutions and products of float16 and bfloat16: computed in float32 and rounded once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with weights of 4 bits on CPUs: the tile of registers by the machine."""
+"""GEMM with 4-bit weights on CPUs: chooses the register tile; ``ops/int4.py`` of the IR has loops.
+
+Registers: 4 rows and 16 accumulators of 16 lanes; machines with fewer lanes take default loops.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on 8-bit integers whose operands are packed four to a 32-bit word along K (Int8x4).
 
-Data counts as unsigned, as ``vpdpbusd`` wants it: signed data is offset by 128. Padding holds the
-zero point of the data, so the zero point costs nothing in the loops: its share of a sum, ``zero *
+Data is unsigned, as ``vpdpbusd`` requires: signed data is offset by 128. Padding has the value of
+the zero point, so the zero point costs nothing in the loops. Its share of a sum, ``zero *
 sum(weights)``, is one number for each output channel, which ``quantize.py`` adds to the bias.
 gemmlowp and XNNPACK compensate zero points in the same way.
 """

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Integer convolutions and products in float32, where no instruction multiplies bytes.
+"""Integer convolutions and products in float32, for machines without a dot product of bytes.
 
-Products of bytes and their sums are whole numbers. As long as no sum can reach 2^24 in magnitude,
-float32 holds each of them exactly, in whatever order they are added; whether one can is known from
-the constant weights: 255 times the sum of their magnitudes. Where it can, the input channels are
-cut into parts whose sums cannot, and the parts are added as integers. So the loops of float32 give
-the same integers, and run at four bytes an operand instead of one: default loops take 20 to 100
-times as long. Winograd's method, whose sums are no whole numbers, must not be used with it.
+Products of bytes and their sums are integers. While no sum reaches 2^24 in magnitude, float32
+represents each of them exactly, in any order of summation. The constant weights give the bound: 255
+times the sum of their magnitudes. If it exceeds 2^24, the input channels are split into parts that
+stay below it, and the parts are added as integers. The float32 schedules then give exact integers,
+at four bytes an operand instead of one; default loops take 20 to 100 times as long. Winograd's
+method must not be used here, because its sums are not integers.
 """
 
 from __future__ import annotations

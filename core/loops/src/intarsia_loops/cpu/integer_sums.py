@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``qnn.conv_integer`` and ``qnn.matmul_integer`` as Int8x4 operators.
 
-The zero point of the data may be a value of the run, as where data are quantized dynamically. Sums
-are then of the bytes as they are, and what the zero point makes of each is taken off behind:
-``sum((x - zero) * w) = sum(x * w) - zero * sum(w)``. That holds where every tap meets an element;
-a border of elements that are the zero point is put around the data for the others.
+The zero point of the data may be known only at run time, as in dynamic quantization. The sums then
+use the bytes without it, and its share is subtracted afterwards:
+``sum((x - zero) * w) = sum(x * w) - zero * sum(w)``. This requires an element for every tap, so
+data with padding gets a border of elements that equal the zero point.
 """
 
 from __future__ import annotations

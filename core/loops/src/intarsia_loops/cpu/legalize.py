@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The passes of a CPU backend: from operators of the model to those that have fast loops."""
+"""Legalization for CPUs: from operators of the model to operators with schedules."""
 
 from __future__ import annotations
 

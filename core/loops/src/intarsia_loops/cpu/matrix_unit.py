@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiles of a matrix unit: a processor's registers that hold whole matrices (AMX of x86).
+"""Tiles of a matrix unit: registers that hold whole matrices (AMX of x86).
 
 A register of A has ``rows`` rows of ``words`` 32-bit words (Int8x4 or Bf16x2), one of B ``words``
-rows of ``lanes`` columns, and one instruction adds all their products to a register of sums. All
-rows of a register lie at equal distances in memory, so M is cut into segments of equally many
-neighbouring rows; the last segment overlaps the one before. No remainder tile is needed then, and
-the unit, whose configuration costs as much as a tile, is configured once for each thread.
+rows of ``lanes`` columns. One instruction adds all their products to a register of accumulators.
+The rows of a register have a constant stride in memory, so M is split into segments of equally many
+neighbouring rows; the last segment overlaps the one before. This avoids a remainder tile, and the
+unit, whose configuration costs as much as a tile, is configured once for each thread.
 
 Registers: a tile is 2 segments x 2 registers of columns: 4 sums + 2 A + 2 B = all 8 tile registers
 of AMX, the 2 x 2 blocking that Intel's optimization manual recommends for TMUL. Sums leave the unit

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The register tile: the micro-kernel that every convolution and product of matrices is made of.
+"""The register tile: the micro-kernel of every convolution and matrix product.
 
 C[rows, columns] += A[rows, K] * B[K, columns], all of C in registers. A step of K loads one row of
 B (packed weights, ``vectors`` vectors), and for each row broadcasts one element of A and does
@@ -17,9 +17,8 @@ and van de Geijn, "Anatomy of high-performance matrix multiplication" (ACM TOMS 
 (Van Zee and van de Geijn, ACM TOMS 2015). The loops around it are in ``dense.py``, ``panel.py`` and
 ``conv.py``.
 
-Two units that multiply and add, with a latency of four cycles each, want 8 independent
-accumulators. A tile with fewer keeps several partial sums for each result, over interleaved steps
-of K.
+Two multiply-add units with a latency of four cycles need 8 independent accumulators. A tile with
+fewer keeps several partial sums for each result, over interleaved steps of K.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution of images of open sizes, channels last: tiles of results wherever they lie.
+"""Convolution of images of open sizes, channels last: tiles that continue across rows.
 
-A 1x1 convolution is a product with as many rows as there are pixels (``open_dense.py``). Others
-are computed by strips, as in ``conv.py``, but strips are sized when they run::
+A 1x1 convolution is a product with one row for each pixel (``open_dense.py``). Others are computed
+by strips, as in ``conv.py``, with strip sizes computed at run time::
 
     parallel: batch x groups x strips x pieces of a row x blocks of channels
       copy the rows that the strip reads, padded, into ``strip``    (not for 1x1 with strides)
@@ -10,17 +10,17 @@ are computed by strips, as in ``conv.py``, but strips are sized when they run::
         for tile of results of the strip:          # register tile, micro_kernel.py
           for kh, (kw x c):                        # K; contiguous in strip and weights
 
-- Strip: a buffer of ``strip_bytes``, a number. Its rows are as long as a piece of a row of the
-  image needs, and it has as many as fit. Long rows are cut into pieces that fit; the last strip
-  and the last piece overlap the ones before.
-- Registers: as in ``conv.py``. A tile takes results of a strip in the order in which they lie: it
-  goes on in the next row where a row ends. So no width leaves a remainder; only behind the last
-  tile of a strip there are smaller ones of 4 results (``open_dense.py``). Where the first result
-  of a tile lies, a division tells; each other steps on from the one before, with a comparison.
+- Strip: a buffer of ``strip_bytes``, a constant. Its rows have the length of a piece of an image
+  row, and it has as many rows as fit. Long rows are cut into pieces; the last strip and the last
+  piece overlap the ones before.
+- Registers: as in ``conv.py``. A tile takes consecutive results of a strip and continues in the
+  next row, so no width leaves a remainder. Only the end of a strip has smaller tiles of 4 results
+  (``open_dense.py``). A division gives the position of the first result of a tile; the others
+  step on from the one before, with a comparison.
 - Caches: the strip stays in the second-level cache while the blocks of channels pass.
-- Taps far apart (a dilation): of a strip only the rows and columns of windows are read of which
-  one lies in the image, and only the rows of the image that those read are copied. At 12x14 pixels
-  and a dilation of 36 that is one tap of nine, and a row instead of 73.
+- Dilation: only window rows and columns with at least one tap inside the image are computed, and
+  only the image rows that they read are copied. At 12x14 pixels and a dilation of 36 that is one
+  tap of nine, and one row instead of 73.
 
 The tile over results of several rows is that of XNNPACK's indirect GEMM (Dukhan, "The indirect
 convolution algorithm", 2019), with addresses computed instead of looked up.

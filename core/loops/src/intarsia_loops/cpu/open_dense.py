@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GEMM of an open number of rows: ``C[M, N] = A[M, K] @ B``, B packed, M known when it runs.
+"""GEMM of open M: ``C[M, N] = A[M, K] @ B``, B packed, M known at run time.
 
-The register tile is that of ``dense.py``; only the number of tiles is not known. Rows are covered
-by tiles of as many rows as the registers hold, and the remainder by smaller ones
-(:class:`RowTiles`): the last tile ends at the last row, and overlaps the one before instead of
-being smaller still. Some rows are then computed twice, with the same result. Tiles have 14, 10, 6
+The register tile is that of ``dense.py``; only the number of tiles is open. Full tiles cover the
+rows, and smaller tiles the remainder (:class:`RowTiles`). The last tile ends at the last row and
+overlaps the one before, so some rows are computed twice, with the same result. Tiles have 14, 10, 6
 and 4 rows on AVX-512, 6 and 4 on AVX2: from 8 rows on that costs at most 1.13 times as much as
-tiles for that number (``tiling.tile_cost``). Fewer than 4 rows, as of a token that is decoded, have
-a version of one row a tile, with several sums for a result.
+tiles for that number (``tiling.tile_cost``). M below 4, as in decoding one token, has a version
+with one row a tile and several partial sums for each result.
 
 Loops, outermost first::
 

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batched GEMM of two activations of open sizes: ``C[M, N] = A[M, K] @ B``, as in attention.
 
-The register tile and the forms of B are those of ``matmul.py``. What is open is covered by pieces
-of few sizes, of which the last one overlaps the one before. Results that two pieces compute are
-equal, so it does not matter which one is written last.
+The register tile and the forms of B are those of ``matmul.py``. An open dimension is covered by
+pieces of few sizes; the last one overlaps the one before. Both compute the same results there, so
+the order of their stores does not matter.
 
 - Rows: large tiles and small ones behind them (``open_dense.py``).
-- Columns: blocks of two vectors; one of one vector if no more are left. An open number below two
-  vectors is covered by blocks of one vector.
+- Columns: blocks of two vectors, and one block of one vector for a small remainder. An open number
+  below two vectors is covered by blocks of one vector.
 - ``B[K, N]``: K may be open, too; a block of columns is read where it lies.
 - ``B[N, K]`` (transposed, as the keys of attention), K known: a block of ``width`` rows of B is
   transposed into a panel ``[K, width]`` on the stack, at most 512 KiB, by squares in registers.
-- Fewer columns than a vector, K known: B is copied to such a panel, filled up with zeros; the sums
-  of a tile lie on the stack, and an element at a time is stored. Where K is open too, one element
-  is computed at a time. So are products of other forms, by default loops.
+- Fewer columns than a vector, K known: B is copied to such a panel and padded with zeros; the sums
+  of a tile are on the stack, and elements are stored one by one. If K is open too, default loops
+  compute one element at a time. They also compute all other forms.
 """
 
 from __future__ import annotations

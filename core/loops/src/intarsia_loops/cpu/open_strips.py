@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an item of an open convolution computes, and how a tile of it reads (``open_conv.py``)."""
+"""The work item of an open convolution, and the addresses of its tiles (``open_conv.py``)."""
 
 from __future__ import annotations
 

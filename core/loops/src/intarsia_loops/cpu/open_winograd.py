@@ -2,9 +2,9 @@
 """Winograd convolution F(2x2, 3x3) of images of open sizes: bands of a fixed number of tiles.
 
 The transforms and their layouts are those of ``winograd.py``. Tiles of 2x2 results are numbered
-through all images, rows and columns; a band is as many of them as have 768 KiB of transformed
-data (twice as much where weights have 1 MiB), a number that channels alone decide. Bands are
-equally large but for the last one, which overlaps the one before::
+through all images, rows and columns. A band is as many tiles as have 768 KiB of transformed data
+(twice as much if weights have 1 MiB); the number depends only on the channels. The last band
+overlaps the one before::
 
     for band of tiles:
       parallel: tiles of the band, 8 at a time:  V = B^T d B           # [16, tiles, C]
@@ -12,11 +12,10 @@ equally large but for the last one, which overlaps the one before::
         for e in 16:  M[e] = V[e] @ U[e]                                # register tile
         out = epilogue(A^T M A)
 
-- Registers: groups have as many tiles as the register tile has rows, 14 on AVX-512 and 6 on AVX2;
-  the rest of a band is covered by groups of 4. In a band of fewer the last tile stands for those
-  behind it.
-- Places: row and column of a group's first tile take a division each; the tiles behind it step on,
-  with a comparison where a row ends.
+- Registers: a group has as many tiles as the register tile has rows, 14 on AVX-512 and 6 on AVX2;
+  groups of 4 cover the remainder of a band. A band with fewer repeats its last tile.
+- Positions: a division each gives row and column of a group's first tile; the following tiles step
+  on, with a comparison at the end of a row.
 - Caches, prefetch and accuracy: as in ``winograd.py``.
 """
 

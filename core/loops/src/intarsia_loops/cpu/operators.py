@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of this backend alone: channels-last data, and weights packed for its register tiles.
+"""Internal operators: channels-last data, and weights packed for the register tiles.
 
-Packed weights are ``[blocks, depth, width]``: ``width`` output columns lie side by side, zeros
-behind the last of them. The rewriting in ``layout.py`` makes these operators; no model contains
-them.
+Packed weights are ``[blocks, K, width]``: ``width`` output columns are contiguous, padded with
+zeros at the end. The pass in ``layout.py`` makes these operators; no model contains them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A panel of GEMM: rows of A that share one pass over packed B, multiplied tile by tile.
 
-A panel is copied to contiguous memory if its rows lie a multiple of 2 KiB apart: such rows compete
-for two sets of a first-level cache of 64 sets and 8 ways, which hold 16 lines, and so evict each
-other, B and C (packing A is the remedy of Goto and van de Geijn, too). Rows of the copy are 16
+A panel is copied to contiguous memory if the stride of its rows is a multiple of 2 KiB. Such rows
+compete for two sets of a first-level cache with 64 sets and 8 ways, which hold 16 lines, and evict
+each other, B and C (Goto and van de Geijn pack A for the same reason). Rows of the copy are 16
 elements longer than K, which spreads them over the sets. With K split (:meth:`Panel.split_k`), the
-partial sums of all blocks lie on the stack, ``[blocks, rows, width]``, and are loaded and stored
+partial sums of all blocks are on the stack, ``[blocks, rows, width]``, and are loaded and stored
 once for each part.
 """
 

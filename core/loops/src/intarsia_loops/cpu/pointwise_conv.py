@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A 1x1 convolution that stands alone becomes a product of matrices in the model's layout.
+"""An isolated 1x1 convolution becomes a matrix product in the model's layout (NCHW).
 
-Among other convolutions it runs channels last as they do, and the data are transposed once before
-the first and once after the last. A 1x1 convolution that stands alone would pay for both
-transposes.
+In a chain of convolutions it runs channels last, and the data is transposed once before the first
+and once after the last. An isolated 1x1 convolution would pay for both transposes.
 """
 
 from __future__ import annotations

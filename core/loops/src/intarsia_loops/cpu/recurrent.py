@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers on CPUs: as many rows of a batch go along together as registers hold.
+"""Recurrent layers on CPUs: the tile is a few rows of the batch times the 4 gates.
 
-Of 32 vector registers 4 rows with 4 gates keep 16 accumulators, 4 vectors of the weight and a
-broadcast element: 21. Of 16, 2 rows keep 8 + 4 + 1 = 13. One row alone waits for the latency of its
-4 multiply-adds, and reads the whole weight for itself.
+Registers: 4 rows x 4 gates = 16 accumulators + 4 vectors of the weight + 1 broadcast element = 21
+of 32; 2 rows: 8 + 4 + 1 = 13 of 16. The rows share each load of the weight, and hide the latency of
+the multiply-adds, for which the 4 accumulators of a single row would wait.
 """
 
 from __future__ import annotations

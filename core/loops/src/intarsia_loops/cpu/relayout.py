@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reshapes and transposes of values, folded if the value is a constant; packing made of them."""
+"""Reshapes and transposes of values, folded for constants; packing is composed of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long rows are cut: a strip of one row that no second-level cache holds becomes several segments.
+"""Splits long rows: a strip of one row that exceeds the second-level cache becomes segments.
 
-The last segment overlaps the one before, so that all have one size and no remainder loop is needed.
-Two threads may store a result twice, with the same value.
+The last segment overlaps the one before, so all have one size and there is no remainder loop. Two
+threads may store a result twice, with the same value.
 """
 
 from __future__ import annotations

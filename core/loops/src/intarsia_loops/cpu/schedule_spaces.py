@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tuning spaces of the schedules for CPUs: the sizes that a rule chooses otherwise."""
+"""Schedule spaces for CPUs: the sizes that a search may choose instead of the rules."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What schedules know of a CPU: register tile, strips, panels, packed 8-bit and bfloat16 operands.
+"""The parameters of a CPU: register tile, strips, panels, packed 8-bit and bfloat16 operands.
 
 A backend describes a machine by one :class:`CpuTiling`; all schedules of this folder read it. The
 register tile itself is in ``micro_kernel.py``.

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of images with one or two channels, as channels: no byte of a word is left empty.
+"""8-bit convolutions of one or two channels: im2col along rows fills the words of Int8x4.
 
-A word has four channels of a pixel (Int8x4), so an image of one channel, as a spectrogram is, would
-take four times the products. The taps of a row of a window lie side by side in a channels-last
-image: they become the channels of an image as wide as the result, and the window one tap wide.
-That is im2col along rows, ``KW * C`` bytes for each place of the result. Where a procedure
-multiplies, whose call costs as much as some products, rows are put together too: ``KH * KW * C``.
+A word has four channels of a pixel, so an image of one channel, such as a spectrogram, would take
+four times the products. The taps of a window row are contiguous in a channels-last image. They
+become the channels of an image as wide as the result, and the window becomes one tap wide: im2col
+along rows, ``KW * C`` bytes for each pixel of the result. With a dot micro-kernel, whose call costs
+as much as some products, the rows of the window are merged too: ``KH * KW * C``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Winograd convolution F(2x2, 3x3): 16 products for four results, where a direct one takes 36.
+"""Winograd convolution F(2x2, 3x3): 16 products for four results instead of 36.
 
 Output falls into tiles of 2x2. With ``d`` the 4x4 input of a tile and ``g`` the 3x3 weights, the
 tile is ``A^T [(G g G^T) * (B^T d B)] A``, ``*`` element by element (Lavin and Gray, "Fast
@@ -20,10 +20,10 @@ output channels::
   is written and read again from the second-level or shared cache. M of an item lies on the stack.
 - Prefetch: the weights of the next element, shared by the tiles; where weights are larger than
   data, up to four register tiles share one read of them.
-- Accuracy: ``B`` and ``A`` hold 0, 1 and -1 alone, and sums are nine times shorter: from 64 to 512
+- Accuracy: ``B`` and ``A`` have only 0, 1 and -1, and sums are nine times shorter: from 64 to 512
   channels the root mean square error is 0.72 to 0.76 times that of direct sums.
 
-Sizes must be numbers; those of open sizes are computed by the loops of ``open_winograd.py``.
+Sizes must be numbers; ``open_winograd.py`` has the loops for open sizes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cuts a kernel of the loop IR into launches: what lies in sequence runs in sequence.
+"""Splits a kernel of the loop IR into launches: statements in sequence become launches.
 
-How many blocks a launch has may be an expression over size variables, which the host computes when
-it knows their values; a launch of no blocks is left out then.
+The number of blocks of a launch may be an expression over size variables, which the host computes
+at run time. A launch of no blocks is left out.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several stages along a row as one kernel: softmax, layer normalization and their kind.
+"""Several stages along a row as one kernel, such as softmax and layer normalization.
 
-A block has a row. Its threads compute one stage after the other, with a barrier between; what a
-stage leaves for the next is in shared memory, so that memory of the device is read and written once
-and one launch takes the place of up to five. As many threads as give each of them four elements.
+A block computes a row. Its threads compute one stage after the other, with a barrier between them.
+Intermediate values are in shared memory, so global memory is read and written once, and one launch
+replaces up to five. Each thread has four elements of the row.
 
-Of a row whose length only the run knows, shared memory keeps the reductions alone: how much of it a
-block has is decided when the kernel is compiled. What stages between them compute, such as the
-exponentials of a softmax, is computed again where it is read, from elements that are in the cache.
+For rows of open length, shared memory keeps only the reductions, because its size is fixed when the
+kernel is compiled. Intermediate values, such as the exponentials of a softmax, are computed again
+where they are read, from elements in the cache.
 """
 
 from __future__ import annotations

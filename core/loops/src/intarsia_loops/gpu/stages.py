@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Default loops of a device: every tensor of a group becomes a kernel of its own.
+"""Default loops of a device: every tensor of a group becomes a separate kernel.
 
-An element-wise tensor gets one thread for each element, or for each 16 bytes where its operands lie
-as it does. A reduction gets one thread for each result where neighbouring threads then read
-neighbouring elements, else a warp, or a whole block if the results are few. Threads that share a
-reduction exchange partial results by shuffles, or, on a device without them, in shared memory: a
-tree of sums with a barrier behind each step, half of the threads at each.
+An element-wise tensor gets one thread for each element, or for each 16 bytes if its operands have
+its layout. A reduction gets one thread for each result if neighbouring threads then read
+neighbouring elements; otherwise a warp, or a whole block if there are few results. The threads of a
+reduction exchange partial results by shuffles. A device without shuffles reduces a tree in shared
+memory, with a barrier after each step and half of the threads in the next.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What schedules for a grid of blocks ask of a device and of its language."""
+"""The properties of a device and of its language that schedules for a grid need."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element-wise work on 16 bytes at a time, where operands lie in memory as the result does."""
+"""Element-wise kernels on 16 bytes at a time, for operands with the layout of the result."""
 
 from __future__ import annotations
 

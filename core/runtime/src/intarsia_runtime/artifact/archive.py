@@ -183,7 +183,7 @@ def check_references(opened: OpenedArtifact) -> None:
     needed = [*plan.constants, *(name for unit in passport.units for name in unit.constants)]
     absent = [name for name in needed if name not in opened.weights]
     if absent:
-        raise ArtifactError(f"the weights {', '.join(absent[:5])} are not there")
+        raise ArtifactError(f"the weights {', '.join(absent[:5])}are missing")
     for part in passport.parts:
         _check_part(opened, part)
     _check_sizes(passport)
@@ -205,7 +205,7 @@ def _check_region_call(unit: UnitEntry, step: RegionStep) -> None:
     given = [(argument.shape, argument.dtype) for argument in step.args]
     if wanted != given:
         raise ArtifactError(
-            f"the plan calls unit '{unit.name}' with other tensors than it takes",
+            f"the plan calls unit '{unit.name}' with tensors that do not match",
             hint="compile the model again",
         )
 
@@ -260,7 +260,7 @@ def _passport(archive: zipfile.ZipFile, path: Path, signed_by: Path | None) -> P
     try:
         _check_entries(archive)
         if archive.getinfo(PASSPORT).file_size > _MAX_PASSPORT:
-            raise ArtifactError("the passport is too large to be one")
+            raise ArtifactError("passport.json is too large")
         content = archive.read(PASSPORT)
         if signed_by is not None:
             from .signing import check_signature  # starts a program; few artifacts are signed
@@ -271,7 +271,7 @@ def _passport(archive: zipfile.ZipFile, path: Path, signed_by: Path | None) -> P
         error.where = str(path)
         raise
     except KeyError:
-        raise ArtifactError("the archive holds no passport.json", where=str(path)) from None
+        raise ArtifactError("the archive has no passport.json", where=str(path)) from None
     except (
         zipfile.BadZipFile,
         struct.error,
@@ -323,7 +323,7 @@ def _slice(whole: memoryview, info: zipfile.ZipInfo) -> memoryview:
     """Return the data of a stored member; the library gives no way to where it begins."""
     header = whole[info.header_offset : info.header_offset + _LOCAL_HEADER.size]
     if len(header) < _LOCAL_HEADER.size:
-        raise ArtifactError(f"member '{info.filename}' begins behind the end of the file")
+        raise ArtifactError(f"member '{info.filename}' begins after the end of the file")
     magic, name_size, extra_size = _LOCAL_HEADER.unpack(header)
     start = info.header_offset + _LOCAL_HEADER.size + name_size + extra_size
     end = start + info.file_size

@@ -223,7 +223,7 @@ def _check_dynamic(
 ) -> None:
     """Check that every table which the dynamic section names is loaded from the file."""
     if _bytes_at(dynamic.address, dynamic.in_memory, segments) != dynamic.offset:
-        raise ArtifactError("the dynamic section is not among what is loaded")
+        raise ArtifactError("no segment loads the dynamic section")
     found: dict[int, int] = {}
     names: list[tuple[str, int]] = []
     size = 16 if layout.wide else 8

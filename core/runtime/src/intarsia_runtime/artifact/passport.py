@@ -57,14 +57,14 @@ class UnitEntry(Struct, frozen=True):
 
     Attributes:
         name: Name of the region, or ``main``.
-        loader: Who loads it: a name in the entry-point group ``intarsia.loaders``, or the built-in
+        loader: Its loader: a name in the entry-point group ``intarsia.loaders``, or the built-in
             ``shared-library``.
         files: Names of its files, below ``units/<name>/``.
-        constants: Names in ``params.safetensors`` of the weights it reads when it is loaded.
-        inputs: Tensors it is called with.
-        outputs: Tensors it fills.
-        plugin: Distribution that made it and its version, e.g. ``intarsia-x==1.0``.
-        format: Version of the format of its files; a loader that does not read it refuses it.
+        constants: Names in ``params.safetensors`` of the weights that it reads at load time.
+        inputs: Input tensors of its function.
+        outputs: Output tensors of its function.
+        plugin: Distribution that compiled it and its version, e.g. ``intarsia-x==1.0``.
+        format: Version of the format of its files; a loader refuses versions it does not read.
     """
 
     name: str
@@ -78,28 +78,28 @@ class UnitEntry(Struct, frozen=True):
 
 
 class Passport(Struct, frozen=True, kw_only=True):
-    """What an artifact says of itself.
+    """The description of an artifact.
 
     Attributes:
         name: Name of the model.
-        intarsia: Version of Intarsia that made it.
+        intarsia: Version of Intarsia that compiled it.
         target: The canonical target, as text.
-        os: Operating system the code is for, as ``sys.platform`` names it.
-        arch: Instruction set the code is for: ``x86_64``, ``aarch64``...
-        cpu_features: CPU features the code may use, as the Linux kernel names them; of processors
-            without a kernel, as the code generator does. What every processor of ``arch`` has and
-            what another named feature includes is left out.
+        os: Operating system of the code, as ``sys.platform`` names it.
+        arch: Instruction set of the code: ``x86_64``, ``aarch64``...
+        cpu_features: CPU features that the code may use, as the Linux kernel names them; for
+            processors without a kernel, as the code generator does. Features that every processor
+            of ``arch`` has, or that another named feature includes, are left out.
         executor: Kind and options of the executor.
         runtime: Kind and options of the runtime.
-        plugins: Distribution to version, of every plugin that took part.
+        plugins: Distribution to version, of every plugin that took part in the build.
         versions: Vendor component to version.
-        plan: What one run does.
+        plan: The call plan of one run.
         units: ``main`` first, then one for each region of the plan.
-        placement: What was offloaded, for people and reports.
-        tuned: Kernels whose schedule was looked up in records of measurements; empty if none was.
-        members: Every file of the artifact but the passport itself.
-        declared: Inputs and outputs, where the plan does not say them.
-        sizes: Sizes for each combination of which there is a part; the parts then are one model.
+        placement: The offloaded nodes, for people and reports.
+        tuned: Kernels whose schedule comes from tuning records; empty if there are none.
+        members: Every file of the artifact except the passport itself.
+        declared: Inputs and outputs, if they differ from those of the plan.
+        sizes: The sizes of each part, if the parts are one model for several shapes.
         parts: Compiled models inside this one, which read its weights.
     """
 

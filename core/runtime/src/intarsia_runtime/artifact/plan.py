@@ -27,27 +27,26 @@ the size variables that they name as ``int64_t`` behind their buffers. Regions g
 run in the shapes of their tensors, and behind these the size variables that they name, as integers;
 ``intarsia_run_open_steps`` finds what belongs to them (see ``intarsia_runtime.loading``).
 
-**Stages.** Some sizes are only known when steps have run: how many rows ``NonZero`` found. A
-:class:`SizesStep` reads such variables from memory; its number, from 1, is the *stage*. What
-depends on them is known from that stage on; what depends on sizes of inputs alone is stage 0. In
-the frame, the variables of the stages follow those of the inputs; the bytes of a workspace for each
-stage follow those of the first; and the last entry is the *status*. ``int32_t
-intarsia_plan_sizes_<n>(int64_t *frame)`` checks and computes what stage ``n`` adds. If it cannot,
-it returns -1 and the status says why: the number of a guard, from 1; or ``-1 - v`` if variable
-``v`` of the frame has a value that no size has; or :data:`NO_ROOM` for a tensor of more than
-:data:`MOST_BYTES` bytes. Behind the frame, ``context`` then has the function ``void *grow(void
+**Stages.** Some sizes are known only after steps have run, such as the number of elements that
+``NonZero`` finds. A :class:`SizesStep` reads such variables from memory; its number, from 1, is the
+*stage*. Sizes that depend on them are known from that stage on; sizes that depend only on inputs
+are stage 0. In the frame, the variables of the stages follow those of the inputs; the bytes of a
+workspace for each stage follow those of the first; and the last entry is the *status*. ``int32_t
+intarsia_plan_sizes_<n>(int64_t *frame)`` checks and computes the sizes of stage ``n``. If it fails,
+it returns -1 and the status has the reason: the number of a guard, from 1; or ``-1 - v`` if
+variable ``v`` of the frame is not a valid size; or :data:`NO_ROOM` for a tensor of more than
+:data:`MOST_BYTES` bytes. After the frame, ``context`` then has the function ``void *grow(void
 *state, int32_t number, int64_t bytes)``; its ``state``; for each stage the address of its workspace
 and how many bytes that has; and the addresses of all outputs. The code calls ``grow(state, n,
 bytes)`` if the workspace of stage ``n`` is too small, and, for an output ``k`` whose sizes belong
 to a stage, ``grow(state, stages + 1 + k, bytes)``; such an output is no argument of ``main``. If
 ``grow`` returns null, ``main`` fails.
 
-**Control flow.** A step may hold blocks of steps: :class:`IfStep` carries out one of two,
-:class:`LoopStep` one block iteration after iteration. Blocks read and write the memory of the whole
-plan, so a value that goes from one iteration to the next has one place that the body reads and
-writes.
-In the context of a plan with loops, ``int32_t poll(void)`` stands behind the regions. Loops call it
-every 64 iterations, and ``main`` ends with -1 where it returns 0.
+**Control flow.** A step may contain blocks of steps: :class:`IfStep` executes one of two,
+:class:`LoopStep` one block in each iteration. Blocks read and write the memory of the whole plan,
+so a loop-carried value has one address that the body reads and writes.
+In the context of a plan with loops, ``int32_t poll(void)`` follows the regions. Loops call it
+every 64 iterations, and ``main`` ends with -1 if it returns 0.
 """
 
 from __future__ import annotations
@@ -68,10 +67,10 @@ ALIGNMENT = 64
 """Alignment in bytes of the workspace, of every offset in it, and of every constant."""
 
 MOST_BYTES = 1 << 62
-"""Bytes that no tensor has; sizes that steps compute may be any number."""
+"""Limit of a tensor's bytes; sizes that steps compute may be any number."""
 
 NO_ROOM = -(1 << 62)
-"""Status of a run that needs memory which there is not."""
+"""Status of a run that needs more memory than there is."""
 
 
 NARROW = frozenset(
@@ -86,9 +85,9 @@ NARROW = frozenset(
 class TensorSpec(Struct, frozen=True):
     """Name, static shape and element type of an input or output.
 
-    ``stored`` is NumPy's name of the element type of the caller's arrays, if compiled code has the
-    same bytes as ``dtype``; empty if that is their type. ``only`` has the elements that the tensor
-    may have, in row-major order, if the model was compiled for few values of it.
+    ``stored`` is NumPy's name of the element type of the caller's arrays, if it differs from
+    ``dtype`` and compiled code reads the same bytes; empty otherwise. ``only`` has the permitted
+    values of the tensor, in row-major order, if the model was compiled for few values.
     """
 
     name: str
@@ -120,8 +119,8 @@ class Argument(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True)
         index: Number of the input, output or constant; byte offset in the workspace.
         shape: Static shape as the callee sees it.
         dtype: Element type.
-        loop: Of a row that every iteration of a loop has for itself: how many loops are around that
-            loop. The row of iteration ``t`` lies ``t`` times its bytes behind the place. ``None``
+        loop: For a tensor that has one row for each iteration of a loop: the nesting depth of that
+            loop. The row of iteration ``t`` lies ``t`` times its bytes after the place. ``None``
             for a whole tensor.
     """
 
@@ -308,16 +307,16 @@ class OpenSizes(Struct, frozen=True):
 
 
 class CallPlan(Struct, frozen=True):
-    """What one run does.
+    """The steps of one run, and the memory that they use.
 
     Attributes:
         inputs: The model's inputs, in its order.
         outputs: The model's outputs, in its order.
         constants: Names in ``params.safetensors`` of the constants that steps read.
         regions: Names of the external units, in the order of ``RegionStep.region``.
-        workspace_bytes: Size of the workspace; of open sizes the most it may have, 0 if not known.
-        steps: In the order they run.
-        open: The sizes that only the run knows; ``None`` if all are numbers.
+        workspace_bytes: Size of the workspace; for open sizes its upper bound, 0 if unknown.
+        steps: The steps, in the order of execution.
+        open: The symbolic dimensions; ``None`` if all sizes are numbers.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -421,8 +420,8 @@ def plan_stamp(plan: CallPlan) -> int:
 def stamp_of(value: object) -> int:
     """Return 64 bits of a digest of a value of plain data; never 0.
 
-    Code that is steered by what it cannot check itself exports such a stamp of it, and its loader
-    compares.
+    Code that depends on data which it cannot check exports a stamp of that data, and its loader
+    compares both.
     """
     text = value if isinstance(value, bytes) else json.encode(value)
     return int.from_bytes(sha256(text).digest()[:8], "little") or 1

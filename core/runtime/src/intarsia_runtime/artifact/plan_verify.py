@@ -41,7 +41,7 @@ def _verify_step(plan: CallPlan, step: Step, number: int, rows: Rows) -> None:
     """Check a step and those inside it; messages have the number of the outermost."""
     if isinstance(step, RegionStep) and step.region >= len(plan.regions):
         raise ArtifactError(
-            f"step {number} of the plan calls region {step.region}, which is not there"
+            f"step {number} of the plan calls region {step.region}, which does not exist"
         )
     _verify_scalars(step, number)
     for argument in step_arguments(step):
@@ -68,7 +68,9 @@ def _verify_scalars(step: Step, number: int) -> None:
         ]
     for argument, dtype in wanted:
         if argument is not None and (argument.dtype is not dtype or prod(argument.shape) != 1):
-            raise ArtifactError(f"what steers step {number} of the plan is not one {dtype}")
+            raise ArtifactError(
+                f"the control operand of step {number} of the plan is not one {dtype}"
+            )
 
 
 def _in_bounds(plan: CallPlan, argument: Argument, rows: Rows) -> bool:

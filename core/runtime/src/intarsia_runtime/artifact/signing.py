@@ -86,7 +86,7 @@ def check_signature(passport: bytes, artifact: Path, public_key: Path) -> None:
     if done.returncode:
         raise ArtifactError(
             f"its signature is not one of '{public_key}': {_last_line(done.stderr or done.stdout)}",
-            hint="do not run it: somebody else made it, or changed it",
+            hint="do not run it: another key signed it, or it was changed",
             where=str(artifact),
         )
 
@@ -109,7 +109,7 @@ def _tool() -> str:
     found = shutil.which("ssh-keygen")
     if found is None:
         raise ToolchainError(
-            "signatures need ssh-keygen, which is not here", hint="install OpenSSH 8.2 or newer"
+            "signatures need ssh-keygen, which is missing", hint="install OpenSSH 8.2 or newer"
         )
     return found
 

@@ -35,17 +35,17 @@ class CompiledUnit:
         cpu_features: CPU features that the code needs, as the Linux kernel names them
             (``avx512f``); a machine without one refuses the artifact.
         versions: Vendor component to version, for the passport.
-        sources: Names of those files that are C sources and headers: for a region whose code can
-            become part of somebody's program. They define ``<name>_call``, a function of packed
-            arguments, and say what its handle points to. Names that other files see start with
-            ``<name>``, macros with it in capitals: the program has the model's in front of them.
-        format: Version of the format of ``files`` and ``constants``. A plugin counts it up when a
-            loader of before would read them wrongly; a loader that does not read a unit's version
-            refuses it (:class:`intarsia_runtime.loading.UnitLoader`).
-        weight_bytes: Bytes of the weights and commands among ``files`` that the device reads where
-            they are linked: they count for what a tag's memory bounds.
-        scratch_bytes: Bytes that the unit needs while it runs, beside its inputs and outputs. Units
-            of one loader run one after another and share them.
+        sources: Names of the C sources and headers among ``files``, if the code of the region can
+            become part of another program. They define ``<name>_call``, a function of packed
+            arguments, and declare what its handle points to. External names start with ``<name>``,
+            macros with it in capitals; the program puts the model's name in front of them.
+        format: Version of the format of ``files`` and ``constants``. A plugin increments it when
+            older loaders would read them wrongly; a loader refuses versions that it does not read
+            (:class:`intarsia_runtime.loading.UnitLoader`).
+        weight_bytes: Bytes of the weights and commands among ``files`` that the device reads in
+            place: they count against the memory of the hardware tag.
+        scratch_bytes: Bytes that the unit needs while it runs, without inputs and outputs. Units of
+            one loader run one after another and share them.
     """
 
     name: str

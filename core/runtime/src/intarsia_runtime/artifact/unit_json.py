@@ -53,11 +53,11 @@ def read_unit_json(data: bytes, kind: type[T], *, file: str) -> T:
 
     Args:
         data: The file's content.
-        kind: What it holds: a class of msgspec, whose annotations are checked.
+        kind: Type of the content: a class of msgspec, whose annotations are checked.
         file: Its name, for messages.
 
     Raises:
-        ArtifactError: It is no JSON, or something else; the message says where in the file.
+        ArtifactError: It is not JSON, or not of this type; the message names the position.
     """
     try:
         # Python's own reader: it knows Infinity, which limits of a clip may be.

@@ -71,7 +71,7 @@ class CheckedSignature:
                 raise ModelError(
                     f"input '{self.names[number]}' is {list(found)}; the shapes that the model "
                     f"declares go with {values}{more}",
-                    hint="declare sizes that depend on it by a name, or build for the executor vm",
+                    hint="name the sizes that depend on it, or build for the executor vm",
                 )
 
     def check_outputs(self, values: Inputs, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -35,21 +35,21 @@ from ..peers import PEERS
     multiple=True,
     required=True,
     type=NameType("target"),
-    help="Once for each target.",
+    help="Target to measure; repeat it for each.",
 )
 @click.option(
     "--vs",
     "peers",
     multiple=True,
     type=click.Choice(sorted({*PEERS, *FOREIGN})),
-    help="Another runtime; once for each.",
+    help="Peer to compare with; repeat it for each.",
 )
-@click.option("--threads", default="1", show_default=True, help="Numbers, e.g. 1,2.")
+@click.option("--threads", default="1", show_default=True, help="Numbers of threads, e.g. 1,2.")
 @click.option("--rounds", type=click.IntRange(1), default=7, show_default=True)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME:N,N,...", help="Shape of an input.")
-@click.option("--seed", default=0, show_default=True, help="Of the random inputs.")
+@click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Draw the rows: .svg, .png or .pdf.")  # fmt: skip
+              help="Plot the table: .svg, .png or .pdf.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @help_all_option()
 @click.pass_context
@@ -65,7 +65,7 @@ def command(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure MODELS, ONNX files. In each round everyone runs in turn; ratio = ours / peer's."""
+    """Measure MODELS, ONNX files, in interleaved rounds; ratio = our time / peer's time."""
     if plot is not None:
         bench_plot.check_plot(plot)
     counts = _parse_threads(threads)

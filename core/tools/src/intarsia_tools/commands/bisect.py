@@ -22,10 +22,10 @@ from ..bisect import BisectResult, bisect_model
 @click.argument("model", type=click.Path(path_type=Path))
 @target_options()
 @click.option("--shape", "shapes", multiple=True, metavar="NAME:N,N,...", help="Shape of an input.")
-@click.option("--inputs", metavar="FILE", help="An .npz file; random arrays if not given.")
-@click.option("--seed", default=0, show_default=True, help="Of random inputs.")
+@click.option("--inputs", metavar="FILE", help="An .npz file; default: random arrays.")
+@click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
 @click.option("--limit", type=click.FloatRange(0, min_open=True), default=600.0,
-              show_default=True, metavar="SECONDS", help="When a run counts as bad.")  # fmt: skip
+              show_default=True, metavar="SECONDS", help="Time limit of a run.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(
@@ -40,7 +40,7 @@ def command(
 ) -> None:
     """Find the regions of MODEL, an ONNX file, whose results differ or that crash.
 
-    Exit code 10 if there are any, or if the fallback itself is wrong.
+    Exits with 10 if there are any, or if the results of the fallback itself differ.
     """
     for shape in shapes:
         parse_shape(shape)

@@ -35,9 +35,9 @@ def shell_of_user() -> str:
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 @click.pass_context
 def command(context: click.Context, shell: str | None) -> None:
-    """Print the script that makes SHELL complete what one types; without one, for that of SHELL.
+    """Print the completion script of a shell; the default is that of the variable SHELL.
 
-    For bash: eval "$(intarsia completion bash)", now or in ~/.bashrc; zsh likewise; for fish:
+    For bash: eval "$(intarsia completion bash)", now or in ~/.bashrc. The same for zsh. For fish:
     intarsia completion fish | source.
     """
     name = shell or shell_of_user()

@@ -22,9 +22,9 @@ _FALLBACK = "(fallback)"
 @click.option("--check", is_flag=True, help="Exit with 10 if any node moved.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(before: Path, after: Path, check: bool, as_json: bool) -> None:
-    """Compare two builds: artifacts, or what ``explain --json`` printed.
+    """Compare two builds: artifacts, or reports of ``explain --json``.
 
-    Shows target, versions and every node that another accelerator computes now, with the cause.
+    Shows target, versions and every node that moved to another accelerator, with the cause.
     """
     old, new = read_build(before), read_build(after)
     moved = moved_nodes(old, new)

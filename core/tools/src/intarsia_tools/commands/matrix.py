@@ -20,13 +20,13 @@ from ..matrix import CellResult, run_matrix
 @click.command("matrix", cls=ComposedCommand, families=("target",))
 @click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--target", "targets", multiple=True, required=True, type=NameType("target"),
-              help="Once for each target.")  # fmt: skip
+              help="Target; repeat it for each.")  # fmt: skip
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Where finished cells are kept; with it, a second command goes on.")  # fmt: skip
+              help="File of finished cells; a second command continues it.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True,
-              help="Cells at a time; times mean something with one only.")  # fmt: skip
+              help="Parallel cells; use 1 for meaningful times.")  # fmt: skip
 @click.option("--limit", type=click.FloatRange(0, min_open=True), default=600.0,
-              show_default=True, metavar="SECONDS", help="When to give a cell up.")  # fmt: skip
+              show_default=True, metavar="SECONDS", help="Time limit of a cell.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--repeat", type=click.IntRange(1), default=5, show_default=True, help="Timed runs.")
 @click.option("--verify/--no-verify", default=True, show_default=True,

@@ -29,14 +29,12 @@ _REFUSED_OPTION = 4  # exit code of pytest
 
 @click.command("plugins check")
 @click.argument("name", type=PluginName())
-@click.option("--tier", type=click.IntRange(1, 3), default=3, help="Check up to this tier.")
-@click.option("--target", default="", help="Target to check it with.")
-@click.option("--exempt", multiple=True, metavar="CHECK=REASON", help="Leave a check out.")
-@click.option(
-    "--compile-only", default="", metavar="REASON", help="Compile, and run nothing: say why."
-)
+@click.option("--tier", type=click.IntRange(1, 3), default=3, help="Highest tier to check.")
+@click.option("--target", default="", help="Target for the checks.")
+@click.option("--exempt", multiple=True, metavar="CHECK=REASON", help="Exempt a check.")
+@click.option("--compile-only", default="", metavar="REASON", help="Only compile, for this reason.")
 @click.option("--badge", type=click.Path(path_type=Path, dir_okay=False), help="Write an SVG.")
-@click.option("--time-limit", type=click.IntRange(1), default=900, help="Seconds it may take.")
+@click.option("--time-limit", type=click.IntRange(1), default=900, help="Limit in seconds.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(
@@ -53,8 +51,8 @@ def command(
     """Run the conformance kit on the plugin NAME.
 
     Tier 1: contract, packaging, isolation. Tier 2: numeric, determinism. Tier 3: partition,
-    borders. The exit code is 10 if a check fails. A check that would run what it compiled is
-    exempt with --compile-only, and its tier is then "compiled", not "passed".
+    borders. Exits with 10 if a check fails. With --compile-only, checks that would run code are
+    exempt, and their tier is "compiled", not "passed".
     """
     import importlib.util  # listing plugins does without, also below
 

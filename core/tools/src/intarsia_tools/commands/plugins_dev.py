@@ -30,17 +30,17 @@ _WATCHED = (".py", ".toml", ".json")
 @click.command("plugins dev")
 @click.argument("name", type=PluginName())
 @click.argument("model", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--target", default="", help="Target; NAME in front of the first other backend.")
+@click.option("--target", default="", help="Target; default: NAME before the first backend.")
 @click.option("--every", type=click.FloatRange(0.05, 60), default=0.5, show_default=True,
-              help="Seconds between looks at the files.")  # fmt: skip
-@click.option("--times", type=click.IntRange(1), help="End after so many placements.")
+              help="Seconds between checks of the files.")  # fmt: skip
+@click.option("--times", type=click.IntRange(1), help="Stop after this number of placements.")
 @click.pass_obj
 def command(
     session: Session, name: str, model: Path, target: str, every: float, times: int | None
 ) -> None:
-    """Place MODEL with the plugin NAME each time one of its files is saved; show what moved.
+    """Place MODEL each time a file of the plugin NAME is saved; show the nodes that moved.
 
-    Each placement is made by a new process, so what is saved is what counts. Ctrl-C ends it.
+    Each placement runs in a new process, which reads the saved files. Ctrl-C ends it.
     """
     folder = source_folder(name)
     chosen = target or default_target(session.host(), name)

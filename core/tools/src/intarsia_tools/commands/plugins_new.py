@@ -26,9 +26,9 @@ def _show_templates(context: click.Context, _option: click.Parameter, wanted: bo
               help="Takes the part of a graph that it supports (default).")  # fmt: skip
 @click.option("--backend", "role", flag_value="backend", help="Compiles any graph, through C.")
 @click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False),
-              default=".", help="Where to make the package's folder.")  # fmt: skip
+              default=".", help="Parent folder of the package.")  # fmt: skip
 @click.option("--templates", is_flag=True, is_eager=True, expose_value=False,
-              callback=_show_templates, help="Print where the templates are.")  # fmt: skip
+              callback=_show_templates, help="Print the folder of the templates.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(session: Session, name: str, role: str, folder: Path, as_json: bool) -> None:

@@ -27,17 +27,17 @@ from ..tune import TuneResult, tune_model
 @target_options()
 @click.option(
     "--records", metavar="FILE",
-    help="Where results go; else the user's own.  [env: INTARSIA_RECORDS]",
+    help="File of tuning records; default: in the user's data folder.  [env: INTARSIA_RECORDS]",
 )  # fmt: skip
 @click.option("--trials", type=click.IntRange(1), default=32, show_default=True,
-              help="Choices for each kernel, with those of earlier searches.")  # fmt: skip
+              help="Choices for each kernel, including earlier searches.")  # fmt: skip
 @click.option("--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-              help="When to end the search.")  # fmt: skip
+              help="Time limit of the search.")  # fmt: skip
 @click.option("--trial-limit", type=click.FloatRange(0, min_open=True), default=30.0,
-              show_default=True, metavar="SECONDS", help="When to give a choice up.")  # fmt: skip
+              show_default=True, metavar="SECONDS", help="Time limit of a choice.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME:N,N,...", help="Shape of an input.")
-@click.option("--seed", default=0, show_default=True, help="Of the search.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the search.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(
@@ -55,8 +55,8 @@ def command(
 ) -> None:
     """Search for faster schedules of the kernels of MODEL, an ONNX file, on this machine.
 
-    Every result is kept at once, so that an interrupted search goes on where it was. Builds for the
-    same machine use what a search found.
+    Every result is stored at once, and an interrupted search continues where it stopped. Builds for
+    the same machine use the results.
     """
     path = records_path(records, os.environ)
     if path is None:

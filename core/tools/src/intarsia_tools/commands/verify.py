@@ -23,7 +23,7 @@ from ..verify import verify_run
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--inputs", default=RANDOM, show_default=True, help="An .npz file, or 'random'.")
-@click.option("--seed", default=0, show_default=True, help="Of random inputs.")
+@click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
 @click.option("--threads", type=click.IntRange(1), help="Threads; all processors by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -36,9 +36,9 @@ def command(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Run ARTIFACT and compare outputs and regions with MODEL, which it was compiled from.
+    """Run ARTIFACT and compare outputs and regions with the reference of MODEL, its source.
 
-    Exit code 10 if anything differs from the NumPy reference of every operator.
+    Exits with 10 if anything differs from the NumPy reference of every operator.
     """
 
     def begin(executor: str | None) -> Executable:

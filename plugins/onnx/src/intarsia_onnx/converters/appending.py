@@ -53,8 +53,8 @@ def collecting_loop(node: NodeContext) -> Collecting | None:
         maker = _appending_node(body, body.inputs[2 + place].name, body.outputs[1 + place].name)
         if maker is None:
             raise node.unsupported(
-                f"a loop of the run that does more with sequence '{body.inputs[2 + place].name}'"
-                " than to append to it"
+                "a data-dependent loop that does more with sequence "
+                f"'{body.inputs[2 + place].name}' than to append to it"
             )
         nodes.remove(maker)
         rows.append(maker.inputs[1])

@@ -89,7 +89,9 @@ def _choose(node: NodeContext, then: Branch, orelse: Branch) -> tuple[Expr, ...]
     then_values, else_values = then.results, orelse.results
     has_guards = bool(then.guards or orelse.guards)
     if has_guards and node.flow is None:
-        raise node.unsupported("a branch asks of sizes what the other does not", STATIC_HINT)
+        raise node.unsupported(
+            "one branch has a condition on sizes that the other has not", STATIC_HINT
+        )
     condition = node.reshape(node.input(0), ())
     differ = [(a, b) for a, b in zip(then_values, else_values, strict=True) if a.type != b.type]
     if differ:

@@ -81,7 +81,7 @@ def max_pool_places(node: NodeContext, pooled: Expr) -> Expr:
     x, shape = node.input(0), node.static_shape(0)
     window = read_window(node, None)
     if math.prod(window.kernel) > MOST_TAPS:
-        raise node.unsupported(f"the places of a MaxPool over windows of {window.kernel}")
+        raise node.unsupported(f"the indices of a MaxPool over windows of {window.kernel}")
     counts = tensor_type(pooled).static_shape[2:]
     found: Expr = node.full(tensor_type(pooled).static_shape, -1, DType.INT64)
     grown = _grown(node, x, window, counts)

@@ -88,7 +88,9 @@ def required_of_all(
 ) -> tuple[Expr, ...]:
     """Return values as :func:`required` does one."""
     if node.flow is None:
-        raise node.unsupported(f"{node.op_type} of values that a run must check", STATIC_HINT)
+        raise node.unsupported(
+            f"{node.op_type} of values that must be checked at run time", STATIC_HINT
+        )
     guard = Guard(*NEVER, f"{node.span}: {why}")
     wholes = tuple(values)
     return node.flow.choose(node, holds, (Branch(wholes), Branch(wholes, (guard,))))

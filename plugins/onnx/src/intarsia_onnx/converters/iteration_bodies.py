@@ -111,7 +111,7 @@ class IterationBody(Struct, eq=False):
         """
         if not is_collecting():
             raise node.unsupported(
-                f"{node.op_type} collects values in iterations that only the run counts",
+                f"{node.op_type} collects values in a number of iterations known only at run time",
                 STATIC_HINT,
             )
         size = _new_size(node, 0)
@@ -182,7 +182,7 @@ def settled_body(node: NodeContext, iterations: Iterations) -> IterationBody:
             _check(node, body, sizes)
             body.sizes = [*sizes.values()]
             return body
-    raise node.unsupported("the sizes of what iterations hand on are not settled", STATIC_HINT)
+    raise node.unsupported("the sizes of loop-carried values do not converge", STATIC_HINT)
 
 
 def _imported(

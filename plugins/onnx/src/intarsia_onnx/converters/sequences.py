@@ -88,7 +88,9 @@ def items_of(node: NodeContext, sequence: Expr) -> tuple[Expr, ...]:
     if not isinstance(sequence, Tuple) or sequence is ABSENT:
         raise node.model_error("the operand is no sequence")
     if is_open_sequence(node, sequence):
-        raise node.unsupported(f"{node.op_type} of a sequence whose length the run decides")
+        raise node.unsupported(
+            f"{node.op_type} of a sequence whose length is known only at run time"
+        )
     return sequence.fields
 
 

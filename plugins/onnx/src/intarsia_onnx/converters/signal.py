@@ -43,7 +43,7 @@ def dft(node: NodeContext) -> Expr:
     if axis == len(shape) - 1 or given not in (1, 2):
         raise node.model_error(f"axis {axis} of {node.type_of(0)} is no signal")
     if not isinstance(length, int):
-        raise node.unsupported("DFT of a signal whose length only the run knows")
+        raise node.unsupported("DFT of a signal whose length is known only at run time")
     inverse, onesided = bool(node.integer("inverse", 0)), bool(node.integer("onesided", 0))
     if inverse and not onesided:
         # What cancels out is rounding noise of NumPy's transform in ONNX's tests, and 0 here.
@@ -151,7 +151,7 @@ def _frame_length(node: NodeContext, length: Size) -> int:
         node.ranked_shape(2, 1)
         (length,) = sizes_of(node.input(2))
     if not isinstance(length, int):
-        raise node.unsupported("STFT of frames whose length only the run knows")
+        raise node.unsupported("STFT of frames whose length is known only at run time")
     return length
 
 

@@ -172,7 +172,7 @@ class Planner(Importer):
             if (domain, op_type) not in KERNELS:
                 return UnsupportedError(self._describe(domain, op_type, names))
         op_type = next(iter(unknown))[1]
-        return UnsupportedError(f"{op_type} is carried out on the host", hint=STATIC_HINT)
+        return UnsupportedError(f"{op_type} runs on the host", hint=STATIC_HINT)
 
     def _by_kernel(
         self,
@@ -198,7 +198,7 @@ class Planner(Importer):
         if tabled is not None:
             return self._postponed(tabled, scope, tabled.inputs)
         why = "; ".join(problem.message for problem in problems)
-        self._note(node, why or "it is carried out on the host")
+        self._note(node, why or "it runs on the host")
         return self._postponed(node, scope, operands)
 
     def _tabled(self, node: Node, scope: ImportScope) -> Node | None:

@@ -83,12 +83,12 @@ def check_names(program: Program) -> None:
     for step in program.steps:
         absent = [name for name in step.inputs if name and name not in known]
         if absent:
-            raise ArtifactError(f"the program reads '{absent[0]}' before it is there")
+            raise ArtifactError(f"the program reads '{absent[0]}' before it is computed")
         for name in step.outputs:
             known |= {name, *later.get(name, ())} if name else set()
     absent = [name for name in program.outputs if name not in known]
     if absent:
-        raise ArtifactError(f"nothing computes the program's output '{absent[0]}'")
+        raise ArtifactError(f"no step computes the program's output '{absent[0]}'")
 
 
 class _Writer:
