@@ -31,7 +31,7 @@ def _quickly_compiled(monkeypatch):
     monkeypatch.setenv("PYOPENCL_BUILD_OPTIONS", "-cl-opt-disable")
 
 
-@pytest.mark.parametrize("options", ["", " -max-work-group-size=64"])
+@pytest.mark.parametrize("options", ["", " -max-work-group-size=64 -wide-index"])
 @pytest.mark.parametrize("name", OPEN_MODELS)
 def test_one_artifact_agrees_with_onnxruntime_at_any_size(tmp_path, name, options):
     made = OPEN_MODELS[name]
