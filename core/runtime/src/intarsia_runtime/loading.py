@@ -282,7 +282,7 @@ class DeviceModel:
     """A whole model on a device, as its loader made it ready. All arrays are the CPU's.
 
     Attributes:
-        run: Carries out the plan: inputs, then outputs to fill.
+        run: Carries out the plan: inputs, then outputs to fill, in the shapes of this run.
         kernel: ``kernel(name, *sizes)`` returns one kernel of the plan alone, for the executor that
             walks the plan: called with all buffers of the kernel, it fills those that it writes.
     """
