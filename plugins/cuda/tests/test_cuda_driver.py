@@ -202,12 +202,12 @@ OPEN_PROGRAM = DeviceProgram(
 )
 
 
-def open_model(driver):
+def open_model(driver, program=OPEN_PROGRAM):
     weights = {"w": np.arange(4, dtype=np.float32)}
     plan = OPEN_PLAN
     request = LoadRequest("main", {}, weights, plan.inputs, plan.outputs, 1, 0, plan)
-    check_program(OPEN_PROGRAM, plan)
-    return OpenCudaModel(OPEN_PROGRAM, plan, request, CudaDevice([b"cubin"], driver))
+    check_program(program, plan)
+    return OpenCudaModel(program, plan, request, CudaDevice([b"cubin"], driver))
 
 
 def run_open(loaded, count):
@@ -268,6 +268,18 @@ def test_memory_that_is_not_there_is_asked_for_again():
     del driver.fail["cuMemAllocFromPoolAsync"]
     run_open(loaded, 64)
     run_open(loaded, 1 << 20)
+
+
+def test_more_elements_than_kernels_count():
+    driver = Recorder()
+    loaded = open_model(driver, replace(OPEN_PROGRAM, most_elements=100))
+    run_open(loaded, 100)
+    driver.calls.clear()
+    with pytest.raises(ResourceError, match="101 elements, and the kernels count 100") as caught:
+        run_open(loaded, 101)
+    assert "-wide-index" in caught.value.hint
+    assert not driver.calls
+    run_open(loaded, 100)
 
 
 def test_nothing_is_started_or_copied_for_no_elements():

@@ -23,6 +23,7 @@ from intarsia_cuda.occupancy import occupancy, print_resources
 from intarsia_cuda.source import print_source
 from intarsia_cuda.target import CudaOptions
 from intarsia_runtime.errors import ToolchainError, UnsupportedError
+from intarsia_testkit.open_models import save_cached_attention
 
 from .running import lowered
 from .test_cuda_kernels import CASES, product
@@ -224,3 +225,20 @@ def test_products_of_quantized_operators_are_not_joined_with_sums(make_target):
     assert b"fma.rn.f32" not in made.ptx.partition(b".entry")[2].partition(b"div.rn")[0]
     case = ("nn.gelu", (np.zeros((8, 8), np.float32),), {})
     assert b"fma.rn.f32" in compiled(make_target, case, arch="sm_90")[1].ptx
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+def test_kernels_of_open_sizes_compile_and_hardly_spill(tmp_path, arch):
+    have_nvrtc()
+    path = save_cached_attention(tmp_path)
+    artifact = intarsia.build(path, target=f"cuda -arch={arch}").save(tmp_path / "m.intarsia")
+    with zipfile.ZipFile(artifact) as archive:
+        rows = archive.read("units/main/resources.txt").decode().splitlines()[2:]
+        text = archive.read("units/main/kernels.cu").decode()
+    assert "(int32_t)S_given" in text
+    columns = [row.split() for row in rows if row]
+    assert len(columns) > 5
+    spilled = {column[0]: int(column[4]) for column in columns if int(column[4])}
+    # Addresses of 16 results for each thread, in a matrix whose rows and columns are open.
+    assert set(spilled) <= {"kernel_matmul_1_k1"}
+    assert max(spilled.values(), default=0) <= 64

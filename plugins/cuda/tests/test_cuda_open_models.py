@@ -121,10 +121,29 @@ def test_numbers_of_blocks_are_expressions(tmp_path):
         program = json.loads(archive.read("units/main/program.json"))
         text = archive.read("units/main/kernels.cu").decode()
     starts = program["kernels"].values()
-    assert {start["dims"][0] for start in starts} >= {"(N + 63) // 64"}
+    assert "((N + 63) // 64)*min(1, N // 33)" in {start["dims"][0] for start in starts}
     assert all(start.get("sizes", ["N"]) == ["N"] for start in starts)
-    assert "int64_t N)" in text
+    assert "int64_t N_given)" in text
+    assert "const int32_t N = (int32_t)N_given;" in text
+    assert program["most_elements"] == 1 << 30
     assert program["operations"] == []
+
+
+def test_positions_of_64_bits(tmp_path):
+    made = OPEN_MODELS["attention"]
+    path = made.save(tmp_path)
+    artifact = intarsia.build(path, target=f"{EMULATED} -wide-index").save(tmp_path / "m.intarsia")
+    with zipfile.ZipFile(artifact) as archive:
+        assert "most_elements" not in json.loads(archive.read("units/main/program.json"))
+        assert (
+            "const int64_t S = (int64_t)S_given;" in archive.read("units/main/kernels.cu").decode()
+        )
+    with intarsia.load(artifact) as model:
+        for sizes in made.sizes:
+            feeds = made.feeds(*sizes)
+            want = session_of(path).run(None, feeds)
+            for got, right in zip(model.run(feeds).values(), want, strict=True):
+                np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)
 
 
 def counted(folder, behind=()):

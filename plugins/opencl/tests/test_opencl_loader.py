@@ -27,7 +27,7 @@ from intarsia_runtime.artifact.plan import (
     TensorSpec,
 )
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.errors import ArtifactError, PluginError
+from intarsia_runtime.errors import ArtifactError, PluginError, ResourceError
 from intarsia_runtime.loading import LoadRequest, NativeCall
 from intarsia_runtime.size import variable
 
@@ -139,6 +139,19 @@ def test_a_model_of_open_sizes_runs_whatever_was_before():
     x, y = np.arange(6, dtype=np.float32), np.zeros(6, np.float32)
     model.kernel("f", 6)(x, y)
     np.testing.assert_array_equal(y, x + 1)
+
+
+def test_more_elements_than_kernels_count():
+    program = replace(OPEN_PROGRAM, most_elements=8)
+    model = load(request(program=program, plan=OPEN_PLAN, source=OPEN_SOURCE))
+    for count in (8, 9, 3):
+        x, y = np.arange(count, dtype=np.float32), np.zeros(count, np.float32)
+        if count <= 8:
+            model.run(x, y)
+            np.testing.assert_array_equal(y, x + 1)
+            continue
+        with pytest.raises(ResourceError, match="9 elements, and the kernels count 8"):
+            model.run(x, y)
 
 
 @pytest.mark.parametrize(

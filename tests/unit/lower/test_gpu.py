@@ -177,9 +177,13 @@ def shared_and_registers(kernel: PrimFunc) -> list[Buffer]:
 def test_a_product_of_open_sizes_has_tiles_of_known_sizes():
     group = group_of("matmul", (N, M), (M, 40))
     kernel = matmul_product(group, same_types).kernel(tiled(256))
-    (launch,) = split_launches(simplify(flatten_open(kernel)), NO_SHUFFLES)
-    assert launch.dims == ((N + 63) // 64, 1, 1, 256, 1, 1)
-    assert {size.name for size in launch.function.sizes} == {"M", "N"}
+    few, many = split_launches(simplify(flatten_open(kernel)), NO_SHUFFLES)
+    for launch in (few, many):
+        assert launch.dims[1:] == (1, 1, 256, 1, 1)
+        assert {size.name for size in launch.function.sizes} == {"M", "N"}
+    for rows, blocks in ((0, (0, 0)), (1, (2, 0)), (32, (2, 0)), (33, (0, 1)), (130, (0, 3))):
+        started = [launch.dims[0].evaluate({"N": rows}) for launch in (few, many)]
+        assert tuple(started) == blocks
     assert all(isinstance(buffer.elements, int) for buffer in shared_and_registers(kernel))
     assert not kernel.scratch
 

@@ -8,10 +8,24 @@ import pytest
 from msgspec.structs import replace
 
 from intarsia_ir.writing.artifact_writer import write_artifact
+from intarsia_runtime.artifact.plan import (
+    Argument,
+    ArgumentSource,
+    CallPlan,
+    CopyStep,
+    KernelStep,
+    OpenSizes,
+    SizeGuard,
+    SizeSource,
+    TensorSpec,
+)
 from intarsia_runtime.artifact.unit import SHARED_LIBRARY, CompiledUnit
 from intarsia_runtime.discovery import is_installed
-from intarsia_runtime.errors import ArtifactError, PluginError, UnsupportedError
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError, ModelError, PluginError, UnsupportedError
+from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.load import load
+from intarsia_runtime.size import variable
 
 LOADER = """
 import numpy as np
@@ -101,3 +115,64 @@ def test_what_is_installed_is_not_asked_for():
     assert is_installed("pytest==1.0")
     assert not is_installed("intarsia-toy==1.0")
     assert not is_installed("==")
+
+
+OPEN_LOADER = """
+import numpy as np
+from intarsia_runtime.loading import DeviceModel
+
+def load(request):
+    def double(*sizes):
+        def kernel(x, y):
+            assert sizes == x.shape
+            y[...] = 2 * x
+        return kernel
+
+    def run(x, bound, y):
+        assert bound.shape == x.shape == y.shape
+        y[...] = 2 * x
+
+    return DeviceModel(run, lambda name, *sizes: {"double": double}[name](*sizes))
+"""
+N, M = variable("N"), variable("M")
+
+
+def open_plan() -> CallPlan:
+    """Doubles ``x`` of every length, by way of the workspace; ``bound`` is as long."""
+    x, bound, y = (
+        TensorSpec(name, (size,), DType.FLOAT32)
+        for name, size in (("x", N), ("bound", M), ("y", N))
+    )
+    source, kept, result = (
+        Argument(place, 0, (N,), DType.FLOAT32)
+        for place in (ArgumentSource.INPUT, ArgumentSource.WORKSPACE, ArgumentSource.OUTPUT)
+    )
+    steps = (KernelStep("double", (source, kept), sizes=("N",)), CopyStep(kept, result))
+    guard = SizeGuard(N, M, "x and bound go together")
+    sizes = OpenSizes((SizeSource("N", 0, 0), SizeSource("M", 1, 0)), (guard,), (4 * N,))
+    return CallPlan((x, bound), (y,), (), (), 0, steps, sizes)
+
+
+@pytest.mark.parametrize("executor", ["aot", "graph"])
+def test_a_plan_of_open_sizes_runs_on_a_device(tmp_path, passport, toy_loader, executor):
+    toy_loader(OPEN_LOADER)
+    main = replace(
+        passport.units[0],
+        loader="toy",
+        plugin="intarsia-toy==1.0",
+        files=("m.bin",),
+        constants=(),
+    )
+    plan = open_plan()
+    written = replace(passport, plan=plan, units=(main,))
+    path = tmp_path / "open.intarsia"
+    write_artifact(path, written, [CompiledUnit("main", "toy", {"m.bin": b"1"})], {})
+    with load(path, executor=executor) as model:
+        assert isinstance(model, OpenExecutor)
+        for count in (3, 5, 5, 0, 2):
+            x = np.arange(count, dtype=np.float32)
+            feeds = {"x": x, "bound": x}
+            np.testing.assert_array_equal(model.run(feeds)["y"], 2 * x)
+            np.testing.assert_array_equal(model.walk_regions(feeds, lambda *_: None)["y"], 2 * x)
+        with pytest.raises(ModelError, match="go together: N is 3 and M is 4"):
+            model.run({"x": np.zeros(3, np.float32), "bound": np.zeros(4, np.float32)})

@@ -49,6 +49,7 @@ def tir_codegen(module: TensorModule, target: Target[CudaOptions]) -> CompiledUn
         functions=launches,
         reads={function.name: len(function.input_params) for function in module.functions},
         operations=stated_operations(module.plan, launches),
+        most_elements=source.most_elements,
     )
     files = {SOURCE: source.text.encode(), FILE: program.to_json().encode()}
     if options.emulate:

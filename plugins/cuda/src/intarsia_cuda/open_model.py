@@ -10,15 +10,17 @@ piece by piece; the second one records it as a graph, which the following ones s
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct, field
 
 from intarsia_runtime.artifact.plan import CallPlan, OpenSizes
+from intarsia_runtime.artifact.plan_walk import step_arguments
+from intarsia_runtime.errors import ResourceError
 from intarsia_runtime.loading import LoadRequest
-from intarsia_runtime.size import Size, value_of
+from intarsia_runtime.size import Dim, Size, product, value_of
 
 from .alone import LoneKernels, closed_start
 from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, GpuDevice, Launch, Work
@@ -122,6 +124,7 @@ class OpenCudaModel:
         self._operations = plan_operations(plan, program.functions)
         self._starts = {name: start_sizes(start) for name, start in program.kernels.items()}
         self._bytes = [spec.bytes for spec in self._specs]
+        self._elements = tuple({str(n): n for n in _elements(plan)}.values())
         self._layout: _SizedRun | None = None
         self.kernel = LoneKernels(program, plan, device).kernel
 
@@ -158,6 +161,7 @@ class OpenCudaModel:
             self._device.forget(old.replay)
         values = {s.name: shapes[s.input][s.axis] for s in self._sizes.variables}
         numbers = _Numbers(values)
+        self._check_elements(numbers)
         padded = [_padded(numbers.of(size)) for size in self._sizes.slots]
         starts = [0, *accumulate(padded)]
         arena = self._arena.fit(starts[-1])
@@ -181,6 +185,25 @@ class OpenCudaModel:
         work = [item for item in made if item is not None]
         self._layout = _SizedRun(shapes, work, list(host.values()))
         return self._layout
+
+    def _check_elements(self, numbers: _Numbers) -> None:
+        """Refuse tensors with more elements than kernels count."""
+        most = self._program.most_elements
+        largest = max([numbers.of(size) for size in self._elements], default=0)
+        if most and largest > most:
+            raise ResourceError(
+                f"a tensor would have {largest} elements, and the kernels count {most}",
+                hint="compile the model with -wide-index",
+            )
+
+
+def _elements(plan: CallPlan) -> Iterator[Size]:
+    """Yield how many elements each argument has whose size is open."""
+    for step in plan.steps:
+        for argument in step_arguments(step):
+            count = product(argument.shape)
+            if isinstance(count, Dim):
+                yield count
 
 
 class _Numbers:

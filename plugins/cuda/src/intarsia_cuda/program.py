@@ -76,7 +76,7 @@ class Start(Struct, frozen=True, omit_defaults=True):
     sizes: tuple[str, ...] = ()
 
 
-class DeviceProgram(Struct, frozen=True):
+class DeviceProgram(Struct, frozen=True, omit_defaults=True):
     """One run of a model on a device.
 
     Attributes:
@@ -86,6 +86,7 @@ class DeviceProgram(Struct, frozen=True):
         functions: Kernel of the plan to its launches: name, and which of its arguments it takes.
         reads: Kernel of the plan to how many of its arguments it only reads: the first ones.
         operations: In order; none of a plan of open sizes, which follow from the plan.
+        most_elements: No tensor may have more when sizes are known; 0 for no limit.
     """
 
     arch: str
@@ -94,6 +95,7 @@ class DeviceProgram(Struct, frozen=True):
     functions: Mapping[str, tuple[tuple[str, tuple[Index, ...]], ...]]
     reads: Mapping[str, Index]
     operations: tuple[StreamOperation, ...]
+    most_elements: Size = 0
 
     def to_json(self) -> str:
         """Return the program as text."""

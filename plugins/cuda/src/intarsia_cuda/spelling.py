@@ -70,6 +70,7 @@ def spelling(*, index: str) -> Spelling:
         intrinsics=by_type(_MATH),
         functions=of_both_types((*_MATH.values(), *_ONE, *_TWO)) | frozenset(_OWN),
         index=index,
+        size="int64_t",
         inline="static __device__ __forceinline__",
         kernel='extern "C" __global__ void',
         restrict="__restrict__",

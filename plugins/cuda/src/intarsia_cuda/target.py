@@ -51,6 +51,9 @@ class CudaOptions:
     lineinfo: bool = option(
         False, doc="say which line of kernels.cu each instruction is of, for Nsight Compute and gdb"
     )
+    wide_index: bool = option(
+        False, doc="count in 64 bits, for tensors of open sizes with more than 1073741824 elements"
+    )
     emulate: bool = option(False, doc="run the kernels on the CPU, to test them without a GPU")
     cxx: str = option("g++", doc="C++ compiler for -emulate: a name or a path")
 

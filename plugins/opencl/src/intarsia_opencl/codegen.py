@@ -38,6 +38,7 @@ def tir_codegen(module: TensorModule, target: Target[OpenclOptions]) -> Compiled
             for name, found in source.launches.items()
         },
         reads={function.name: len(function.input_params) for function in module.functions},
+        most_elements=source.most_elements,
     )
     text = program.to_json()
     code = source.text.encode() + stamp_line(text, module.plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -28,6 +29,7 @@ from intarsia_runtime.plugin import (
     LoadRequest,
     NativeCall,
     PluginError,
+    ResourceError,
     reads_formats,
 )
 from intarsia_runtime.size import value_of
@@ -125,11 +127,22 @@ class OpenclModel:
             self._keep((ArgumentSource.WORKSPACE, number), value_of(size, values))
         for step in plan.steps:
             step = close_step(step, values)
+            self._check_elements(step)
             if isinstance(step, KernelStep):
                 self._steps += self._launches(step, values)
             elif isinstance(step, CopyStep):
                 self._steps.append(self._copy(step))
         self._shapes = shapes
+
+    def _check_elements(self, step: Step) -> None:
+        """Refuse tensors with more elements than kernels count."""
+        most = self._program.most_elements
+        largest = max([prod(argument.shape) for argument in step_arguments(step)], default=0)
+        if most and largest > most:
+            raise ResourceError(
+                f"a tensor would have {largest} elements, and the kernels count {most}",
+                hint="compile the model with -wide-index",
+            )
 
     def _launches(self, step: KernelStep, values: Mapping[str, int]) -> list[Callable[[], object]]:
         """Return what starts a kernel of the plan."""

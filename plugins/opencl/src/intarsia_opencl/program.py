@@ -59,7 +59,7 @@ class KernelStart(Struct, frozen=True, omit_defaults=True):
         return replace(self, groups=(x, y, z)) if min(x, y, z) > 0 else None
 
 
-class OpenclProgram(Struct, frozen=True):
+class OpenclProgram(Struct, frozen=True, omit_defaults=True):
     """How a model runs on a device.
 
     Attributes:
@@ -70,6 +70,7 @@ class OpenclProgram(Struct, frozen=True):
         local_bytes: Local memory of the largest group.
         functions: Kernel of the plan to what it starts, in order.
         reads: Kernel of the plan to how many of its arguments it only reads: the first ones.
+        most_elements: No tensor may have more when sizes are known; 0 for no limit.
     """
 
     device_type: str
@@ -79,6 +80,7 @@ class OpenclProgram(Struct, frozen=True):
     local_bytes: Index
     functions: Mapping[str, tuple[KernelStart, ...]]
     reads: Mapping[str, Index]
+    most_elements: Index = 0
 
     def to_json(self) -> bytes:
         """Return the program as text."""

@@ -41,7 +41,8 @@ def print_source(
             target says that the device has none.
     """
     traits = grid_traits(options)
-    source = print_launches(functions, LaunchLanguage(spelling, _head, HALVES), traits, rules)
+    language = LaunchLanguage(spelling, _head, HALVES)
+    source = print_launches(functions, language, traits, rules, wide=options.wide_index)
     if uses_fp64(source.text) and not options.fp64:
         raise UnsupportedError(
             f"kernels compute in float64, which a device of -fp64=false has not: "

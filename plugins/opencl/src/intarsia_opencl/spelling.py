@@ -104,6 +104,7 @@ def spelling(wide: bool) -> Spelling:
         intrinsics=MappingProxyType(intrinsics),
         functions=frozenset(_SIGNATURES),
         index="long" if wide else "int",
+        size="long",
         inline="static",
         kernel="__kernel void",
         space="__global ",

@@ -39,6 +39,9 @@ class OpenclOptions:
     )
     fp64: bool = option(True, doc="whether the device computes in float64 (cl_khr_fp64)")
     fmad: bool = option(True, doc="join a product and a sum into one instruction")
+    wide_index: bool = option(
+        False, doc="count in 64 bits, for tensors of open sizes with more than 1073741824 elements"
+    )
 
 
 def canonicalize(options: OpenclOptions) -> OpenclOptions:

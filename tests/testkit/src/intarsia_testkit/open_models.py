@@ -148,7 +148,7 @@ OPEN_MODELS: Mapping[str, OpenOnnxModel] = MappingProxyType(
         "perceptron": OpenOnnxModel(
             save_perceptron,
             _rows,
-            ((1,), (2,), (37,), (37,), (37,), (300,), (1,)),
+            ((1,), (2,), (37,), (37,), (37,), (32,), (33,), (300,), (1,)),
         ),
         "attention": OpenOnnxModel(
             save_cached_attention,

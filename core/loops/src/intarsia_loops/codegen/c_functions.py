@@ -75,6 +75,16 @@ class Functions(Struct):
             body = "return a % b + (a % b < 0 ? b : 0);"
         return self._add(name, kind, f"{kind} a, {kind} b", body)
 
+    def open_index(self, op: BinaryOp) -> str:
+        """Return the function for a position divided by an open size, neither of them negative.
+
+        Nothing lies where a size is 0, and a division there must not trap.
+        """
+        kind = self.spelling.index
+        sign = "/" if op is BinaryOp.FLOOR_DIV else "%"
+        body = f"return b == 0 ? 0 : a {sign} b;"
+        return self._add(f"{op.name.lower()}_open", kind, f"{kind} a, {kind} b", body)
+
     def divide(self, op: BinaryOp, dtype: DType) -> str:
         """Return the function for an integer division: by zero it gives 0, and it never traps."""
         kind = self.spelling.values[dtype]

@@ -106,7 +106,10 @@ class _KernelSource(Struct):
             name = v.variables[size] = v.names.fresh(size.name)
             v.counters.add(size)
             v.natural.add(size)
-            parameters.append(f"{spelling.index} {name}")
+            given = v.names.fresh(f"{size.name} given") if spelling.size else name
+            parameters.append(f"{spelling.size or spelling.index} {given}")
+            if given != name:
+                v.write(f"const {spelling.index} {name} = ({spelling.index}){given};")
         self.stmt(function.body)
         unused = [f"    (void){v.buffers[b]};" for b in function.params if b not in v.used]
         unused += [f"    (void){v.variables[n]};" for n in function.sizes if n not in v.used]

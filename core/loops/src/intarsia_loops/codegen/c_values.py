@@ -271,6 +271,10 @@ class ExpressionWriter(Struct):
             return f"{function}({self.position(a)}, {self.position(b)})"
         if expr.op in PLAIN:
             return f"({self.position(a)} {expr.op.value} {self.position(b)})"
+        is_open = self.spelling.size and not isinstance(b, IntImm)
+        if is_open and self.is_natural(a) and self.is_natural(b):
+            function = self.functions.open_index(expr.op)
+            return f"{function}({self.position(a)}, {self.position(b)})"
         if not isinstance(b, IntImm) or b.value <= 0:
             return f"({self.spelling.index}){self.value(expr)}"
         if self.is_natural(a):

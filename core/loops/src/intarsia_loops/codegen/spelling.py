@@ -48,6 +48,7 @@ class Spelling(Struct, frozen=True):
             that is not here has no spelling.
         functions: Names that a kernel may call with ``CallTarget``.
         index: Signed type as wide as an address: of loop variables and positions in buffers.
+        size: Type of the size variables that a kernel is given; that of positions if empty.
         inline: In front of a small function.
         kernel: In front of a kernel.
         restrict: Behind the star of a pointer that nothing else points into.
@@ -68,6 +69,7 @@ class Spelling(Struct, frozen=True):
     intrinsics: Mapping[tuple[Intrinsic, DType], str]
     functions: frozenset[str] = field(default_factory=frozenset[str])
     index: str = "intptr_t"
+    size: str = ""
     inline: str = "static inline"
     kernel: str = "static void"
     restrict: str = "restrict"

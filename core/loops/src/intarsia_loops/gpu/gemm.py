@@ -19,6 +19,9 @@ tiles.
 Where C has few tiles and K is long, K is cut into parts (split-K): every part is a block that
 stores its sums to scratch memory, and a second launch adds them up, in order, and applies the
 epilogue.
+
+Where rows are open, tiles of 32 x 32 stand in front of larger ones: the host starts the former for
+at most 32 rows (a token that a decoder writes), the latter for more.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ from intarsia_ir.tir.expr import Load, PrimExpr, TirVar, all_of, cast, const, in
 from intarsia_ir.tir.stmt import Barrier, IfStmt, Invoke, Stmt, Thread
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import Dim, maximum
+from intarsia_runtime.size import Dim, maximum, minimum
 
 from ..typical import typical
 from .grid import bound, chunks
@@ -67,6 +70,7 @@ LEAST_STEPS = 8
 """Steps of a part of K, below which it would wait for memory more than it multiplies."""
 
 THREADS = 256
+FEW = 32  # rows of a small tile
 GROUP = 4  # neighbouring rows or columns of a thread
 
 
@@ -155,6 +159,9 @@ class Tile(Struct, frozen=True):
         return replace(self, parts=chunks(steps, chunks(steps, wanted)))
 
 
+SMALL = Tile(FEW, FEW, FEW, THREADS)
+"""The tile of few rows or columns, and of accumulators of 64 bits."""
+
 ProductKernel: TypeAlias = "tuple[Stmt, tuple[Buffer, ...]]"
 """Loops, and the scratch memory that they need."""
 
@@ -183,8 +190,8 @@ def register_tile(product: BatchedGemm, most_threads: int) -> Tile | None:
     """Return the sizes for :class:`InRegisters`; ``None`` if a block may have too few threads."""
     if most_threads < THREADS:
         return None
-    if min(typical(product.rows), typical(product.columns)) <= 32 or product.total.bytes > 4:
-        return Tile(32, 32, 32, THREADS).in_parts(product)
+    if min(typical(product.rows), typical(product.columns)) <= FEW or product.total.bytes > 4:
+        return SMALL.in_parts(product)
     large, medium = Tile(128, 128, 16, THREADS), Tile(64, 64, 16, THREADS)
     many = large.blocks(product)
     covered = many * large.rows * large.columns
@@ -206,6 +213,13 @@ def product_loops(
         arithmetic: Multiplies the tiles; :class:`InRegisters` if ``None``.
         traits: Of the device, to load 16 bytes at once where they lie side by side.
     """
+    if isinstance(product.rows, Dim) and arithmetic is None and tile.rows > FEW:
+        many = minimum(product.rows // (FEW + 1), 1)  # 0 for few rows, else 1
+        few, many = extents((1 - many, many))
+        small = GemmLoops(product, SMALL, None, traits, share=few)
+        large = GemmLoops(product, tile, None, traits, share=many)
+        kernels = [loops.kernel(InRegisters(loops)) for loops in (small, large)]
+        return seq(*kernels), ()
     shape = (tile.parts, product.batch, product.rows, product.columns)
     sums = Buffer("parts", shape, product.total) if tile.parts > 1 else None
     loops = GemmLoops(product, tile, sums, traits)
@@ -241,6 +255,7 @@ class GemmLoops:
         tile: Sizes of the tiles of a block.
         parts: Where the sums of parts of K go, ``[part, batch, row, column]``, if there are any.
         traits: Of the device; elements are loaded one by one without.
+        share: 0 where the sizes are for another kernel, so that no block is started; else 1.
 
     Attributes:
         thread: Number of the thread in its block.
@@ -255,8 +270,11 @@ class GemmLoops:
         tile: Tile,
         parts: Buffer | None = None,
         traits: GridTraits | None = None,
+        *,
+        share: int = 1,
     ) -> None:
         self.p, self.t, self.parts, self.traits = product, tile, parts, traits
+        self.share = share
         self.number, self.thread = TirVar("number"), TirVar("thread")
         self.batch, self.row, self.column = TirVar("batch"), TirVar("row0"), TirVar("column0")
         self.part = TirVar("part")
@@ -302,7 +320,8 @@ class GemmLoops:
         body = lets([self.part, self.batch, self.row, self.column], values, body)
         body = bound(Thread.THREAD_X, self.thread, t.threads, body)
         body = allocate([self.a, self.b], body)
-        return bound(Thread.BLOCK_X, self.number, t.parts * p.batch * down * across, body)
+        blocks = self.share * t.parts * p.batch * down * across
+        return bound(Thread.BLOCK_X, self.number, blocks, body)
 
     def _fetch(self, k: PrimExpr) -> Stmt:
         """Load a step's elements into registers; what lies outside the matrices is 0."""

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intarsia_ir.tir.expr import IntImm
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
 from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_ir.tir.walk import expr_nodes, statements
 from intarsia_runtime.size import Dim
 
 from ..codegen.c_functions import Functions
@@ -29,10 +31,12 @@ class LaunchSource(Struct, frozen=True, eq=False):
     Attributes:
         text: The small functions that they call, then the launches.
         launches: Kernel of the loop IR to its launches, in order.
+        most_elements: No tensor of open sizes may have more when the launches run; 0 for no limit.
     """
 
     text: str
     launches: Mapping[str, tuple[KernelLaunch, ...]]
+    most_elements: int = 0
 
     @property
     def kernels(self) -> tuple[tuple[str, KernelLaunch], ...]:
@@ -63,6 +67,8 @@ def print_launches(
     language: LaunchLanguage,
     traits: GridTraits,
     rules: Mapping[Intrinsic, IntrinsicRule],
+    *,
+    wide: bool = False,
 ) -> LaunchSource:
     """Cut kernels into launches and write each as a function.
 
@@ -71,6 +77,7 @@ def print_launches(
         language: What to write.
         traits: Of the device.
         rules: Of machine functions that are expressed in others.
+        wide: Whether positions in tensors of open sizes take 64 bits; 32 suffice for most.
 
     Raises:
         UnsupportedError: A kernel uses an operation that the language has not, or asks for blocks
@@ -79,7 +86,9 @@ def print_launches(
     simple = [simplify(expand_intrinsics(simplify(f), rules)) for f in functions]
     launches = {f.name: split_launches(f, traits) for f in simple}
     every = [launch for found in launches.values() for launch in found]
-    words = language.spelling(not all(_near(launch) for launch in every))
+    is_open = any(launch.function.sizes or _is_open(launch) for launch in every)
+    near = all(_near(launch) for launch in every) and not (is_open and wide)
+    words = language.spelling(not near)
     small = Functions(words, dict(language.functions))
     kernels: list[str] = []
     for launch in every:
@@ -87,12 +96,24 @@ def print_launches(
         kernels.append(print_kernel(launch.function, own))
     called = "\n".join([*small.texts.values(), *kernels])
     used = [t for name, t in small.texts.items() if called.count(f"{name}(") > 1]
-    return LaunchSource("\n".join([*used, *kernels]), launches)
+    most = _FAR if near and is_open else 0
+    return LaunchSource("\n".join([*used, *kernels]), launches, most)
+
+
+def _is_open(launch: KernelLaunch) -> bool:
+    """Whether a launch works on a tensor of an open size."""
+    return any(isinstance(buffer.elements, Dim) for buffer in launch.function.params)
 
 
 def _near(launch: KernelLaunch) -> bool:
-    """Whether 32 bits count every element and every thread; who knows of open sizes."""
+    """Whether 32 bits count every element and every thread; of open sizes the host does.
+
+    Sizes may be computed with numbers that are larger: a slice ends at ``min(N, 2**63 - 1)``.
+    """
     elements = [buffer.elements for buffer in launch.function.params]
     x, y, z, *_ = launch.dims
     counted = [x * y * z * launch.threads, *elements]
-    return all(not isinstance(count, Dim) and count < _FAR for count in counted)
+    if any(not isinstance(count, Dim) and count >= _FAR for count in counted):
+        return False
+    nodes = expr_nodes(statements(launch.function.body)) if launch.function.sizes else ()
+    return all(abs(node.value) < _FAR for node in nodes if isinstance(node, IntImm))
