@@ -193,7 +193,6 @@ def _as_matrix(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) ->
         return matrix_unit_dense_loops(
             tiling, tiling.unit, matrix, weight, outputs, epilogue, outer
         )
-    assert isinstance(conv.weight, Buffer)  # as of all but pairs, which a unit multiplies
     return dense_loops(tiling, matrix, conv.weight, conv.outputs, epilogue, outer)
 
 

@@ -30,7 +30,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import PrimExpr
 from intarsia_ir.tir.stmt import Stmt
 
@@ -70,7 +69,7 @@ def product_width(rows: int, depth: int, outputs: int, tiling: CpuTiling) -> int
 def dense_loops(
     tiling: CpuTiling,
     left: Matrix,
-    weight: Buffer,
+    weight: Source,
     outputs: int,
     epilogue: EpilogueStore,
     outer: list[int],
@@ -173,7 +172,7 @@ def is_data_stationary(read: int, written: int, weight: Source) -> bool:
     return weight.bytes <= 2 * (read * weight.dtype.bytes + written * result)
 
 
-def _k_block(left: Matrix, weight: Buffer, rows: int, panel_bytes: int) -> int:
+def _k_block(left: Matrix, weight: Source, rows: int, panel_bytes: int) -> int:
     """Return how much of the depth a panel is multiplied with before it goes on.
 
     Panels of deep products have few rows, and each panel reads all weights anew.

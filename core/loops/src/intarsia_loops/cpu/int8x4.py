@@ -56,12 +56,15 @@ def dot4_by_shifts(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr
     return total
 
 
-def pack_int8x4(weight: Array) -> Array:
-    """Return ``[..., depth, width]`` of int8 as ``[..., depth / 4, width]`` of int32."""
+def pack_int8x4(weight: Array, word: DType = DType.INT32) -> Array:
+    """Return ``[..., depth, width]`` of int8 as ``[..., depth / 4, width]`` of int32.
+
+    Words of int16 hold two each: ``[..., depth / 2, width]``.
+    """
     *outer, depth, width = weight.shape
-    split = weight.reshape(*outer, depth // INT8_PER_WORD, INT8_PER_WORD, width)
+    split = weight.reshape(*outer, depth // word.bytes, word.bytes, width)
     bytes_last = np.ascontiguousarray(np.moveaxis(split, -2, -1))
-    return bytes_last.view("<i4").reshape(*outer, depth // INT8_PER_WORD, width)
+    return bytes_last.view(f"<i{word.bytes}").reshape(*outer, depth // word.bytes, width)
 
 
 def has_narrow_pairs(weight: Array, axis: int) -> bool:
@@ -83,19 +86,20 @@ def has_narrow_pairs(weight: Array, axis: int) -> bool:
 def unpack_int8x4(packed: Array) -> Array:
     """Undo :func:`pack_int8x4`."""
     *outer, words, width = packed.shape
-    split = np.ascontiguousarray(packed).view(np.int8).reshape(*outer, words, width, INT8_PER_WORD)
-    joined = np.moveaxis(split, -1, -2).reshape(*outer, words * INT8_PER_WORD, width)
+    size = packed.dtype.itemsize
+    split = np.ascontiguousarray(packed).view(np.int8).reshape(*outer, words, width, size)
+    joined = np.moveaxis(split, -1, -2).reshape(*outer, words * size, width)
     return np.ascontiguousarray(joined)
 
 
-def pack_int8x4_conv(weight: Array, groups: int, width: int) -> Array:
+def pack_int8x4_conv(weight: Array, groups: int, width: int, word: DType = DType.INT32) -> Array:
     """Return int8 ``weight[O, I, KH, KW]``, ``I`` a multiple of 4, packed as ``cpu.qconv`` has."""
-    return pack_int8x4(pack_conv(weight, groups, width))
+    return pack_int8x4(pack_conv(weight, groups, width), word)
 
 
-def pack_int8x4_dense(weight: Array, width: int) -> Array:
+def pack_int8x4_dense(weight: Array, width: int, word: DType = DType.INT32) -> Array:
     """Return int8 ``weight[K, N]``, ``K`` a multiple of 4, packed as ``cpu.qdense`` has it."""
-    return pack_int8x4(pack_dense(weight, width))
+    return pack_int8x4(pack_dense(weight, width), word)
 
 
 def unsigned(x: Array) -> Array:
@@ -109,9 +113,10 @@ def _unsigned(x: PrimExpr) -> PrimExpr:
 
 
 def _byte(words: PrimExpr, number: PrimExpr) -> PrimExpr:
-    """Return byte ``number`` of four weights, with its sign."""
+    """Return byte ``number`` of four or two weights, with its sign."""
     shift = cast(number, DType.INT32) * 8
-    return cast(cast(binary(BinaryOp.SHR, words, shift), DType.INT8), DType.INT32)
+    wide = cast(words, DType.INT32)
+    return cast(cast(binary(BinaryOp.SHR, wide, shift), DType.INT8), DType.INT32)
 
 
 @operator("cpu.qconv", OpKind.ANCHOR)
@@ -148,7 +153,7 @@ class Int8x4Conv(Op):
         inner, width = channels // attrs.groups, weight.shape[2]
         own, blocks = attrs.outputs // attrs.groups, weight.shape[0] // attrs.groups
         kh, kw = (reduce_axis(n, f"k{d}") for d, n in enumerate(attrs.kernel))
-        c = reduce_axis(inner, "channel")
+        c, size = reduce_axis(inner, "channel"), weight.dtype.bytes
 
         def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, o: PrimExpr) -> Reduction:
             y_in = y * attrs.strides[0] + kh.var * attrs.dilation[0] - attrs.padding[0][0]
@@ -157,9 +162,9 @@ class Int8x4Conv(Op):
             value = _unsigned(data[n, y_in, x_in, group * inner + c.var])
             inside = all_of([y_in >= 0, y_in < rows, x_in >= 0, x_in < columns])
             depth = (kh.var * attrs.kernel[1] + kw.var) * inner + c.var
-            words = weight[group * blocks + column // width, depth // INT8_PER_WORD, column % width]
+            words = weight[group * blocks + column // width, depth // size, column % width]
             padded = if_then_else(inside, value, IntImm(attrs.zero, DType.INT32))
-            return sum_over(padded * _byte(words, depth % INT8_PER_WORD), (kh, kw, c))
+            return sum_over(padded * _byte(words, depth % size), (kh, kw, c))
 
         spatial = extents(attrs.windows.output_shape("cpu.qconv", (rows, columns)))
         return compute((data.shape[0], *spatial, attrs.outputs), element, name="cpu_qconv")
@@ -190,14 +195,12 @@ class Int8x4Dense(Op):
     @staticmethod
     def compute(attrs: Attrs, a: Tensor, weight: Tensor) -> Tensor:
         """Sum over the depth."""
-        k, width = reduce_axis(a.shape[-1]), weight.shape[2]
+        k, width, size = reduce_axis(a.shape[-1]), weight.shape[2], weight.dtype.bytes
 
         def element(*indices: PrimExpr) -> Reduction:
             *outer, o = indices
-            words = weight[o // width, k.var // INT8_PER_WORD, o % width]
-            return sum_over(
-                _unsigned(a[(*outer, k.var)]) * _byte(words, k.var % INT8_PER_WORD), (k,)
-            )
+            words = weight[o // width, k.var // size, o % width]
+            return sum_over(_unsigned(a[(*outer, k.var)]) * _byte(words, k.var % size), (k,))
 
         return compute((*a.shape[:-1], attrs.outputs), element, name="cpu_qdense")
 

@@ -111,7 +111,7 @@ class Panel(Struct, frozen=True):
 
     tiling: CpuTiling
     left: Matrix
-    weight: Buffer
+    weight: Source
     epilogue: EpilogueStore
     outer: list[int]
     rows: tuple[PrimExpr, int, int]
@@ -165,7 +165,7 @@ class Panel(Struct, frozen=True):
         start, size, tile = self.rows
         first, blocks, used = self.columns
         wanted = needs_copy(left) if tiling.copies_rows is None else tiling.copies_rows
-        packed = wanted and blocks > 1
+        packed = left.copied or (wanted and blocks > 1)
         panel = Buffer("panel", (size, depth + 16), weight.dtype, MemoryScope.STACK)
 
         def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:

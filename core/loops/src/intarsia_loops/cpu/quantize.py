@@ -194,12 +194,24 @@ def _byte_sums(
         return total, np.zeros(int(outputs), np.int64)
     padded_weight = _padded_to_words(weight, 1)
     width = int8x4_width(outputs // plain.groups, tiling)
-    packed = constant(pack_int8x4_conv(padded_weight, plain.groups, width), span=span)
-    source = padded(source, padded_weight.shape[1] * plain.groups, x_zero)
     attrs = replace(attrs, is_narrow=has_narrow_pairs(padded_weight, 1))
+    word = _word(source, tiling, is_narrow=attrs.is_narrow)
+    packed = constant(pack_int8x4_conv(padded_weight, plain.groups, width, word), span=span)
+    source = padded(source, padded_weight.shape[1] * plain.groups, x_zero)
     total = call(Int8x4Conv, source, packed, attrs=attrs, span=span)
     sums: Array = padded_weight.astype(np.int64).sum(axis=(1, 2, 3))
     return total, -attrs.zero * sums
+
+
+def _word(source: Expr, tiling: CpuTiling, *, is_narrow: bool) -> DType:
+    """Return what weights are packed in: pairs of 16 bits where these are multiplied, else words.
+
+    Loops of open sizes read words.
+    """
+    int8x4 = tiling.int8x4
+    if int8x4 is None or int8x4.int16x2 is None or not tensor_type(source).is_static:
+        return DType.INT32
+    return DType.INT32 if is_narrow and int8x4.add_narrow is not None else DType.INT16
 
 
 def has_whole_groups(attrs: Conv.Attrs, weight: Array) -> bool:
@@ -263,9 +275,12 @@ def _dense_byte_sums(
     matrix = _padded_to_words(weight, 0)
     outputs, (*rows, _) = matrix.shape[1], tensor_type(source).shape
     width = int8x4_width(outputs, tiling, is_one_row=product(rows) == 1)
-    packed = constant(pack_int8x4_dense(matrix, width), span=node.span)
-    source = padded(source, matrix.shape[0], 0)
     attrs = Int8x4Dense.Attrs(outputs=outputs, is_narrow=has_narrow_pairs(matrix, 0))
+    word = DType.INT32
+    if product(rows) != 1:  # a row alone is as fast as weights arrive, and not copied
+        word = _word(source, tiling, is_narrow=attrs.is_narrow)
+    packed = constant(pack_int8x4_dense(matrix, width, word), span=node.span)
+    source = padded(source, matrix.shape[0], 0)
     total = call(Int8x4Dense, source, packed, attrs=attrs, span=node.span)
     return total, matrix.astype(np.int64).sum(axis=0)
 
