@@ -37,10 +37,15 @@ VARIABLE = "CPUID_MASK"
 _GLIBC = "AVX512F_Usable AVX512VL_Usable AVX512BW_Usable AVX512F AVX512VL AVX512BW AVX512CD"
 
 
+def name() -> str | None:
+    """Return the processor that this process is shown; ``None`` if it is not masked."""
+    return os.environ.get(VARIABLE)
+
+
 def words() -> str | None:
     """Return what the processor of a masked process has; ``None`` if this one is not masked."""
-    name = os.environ.get(VARIABLE)
-    return None if name is None else f"{MASKS[name]}; CPUID answers as {name}'s"
+    shown = name()
+    return None if shown is None else f"{MASKS[shown]}; CPUID answers as {shown}'s"
 
 
 def compile_mask(folder: Path) -> Path:
@@ -58,11 +63,11 @@ def compile_mask(folder: Path) -> Path:
     return library
 
 
-def masked_environment(name: str, library: Path) -> dict[str, str]:
+def masked_environment(processor: str, library: Path) -> dict[str, str]:
     """Return the environment of a masked process."""
     tunables = ",".join(f"-{feature}" for feature in _GLIBC.split())
-    masked = {VARIABLE: name, "LD_PRELOAD": str(library)}
-    if "avx512" not in name and "server" not in name:
+    masked = {VARIABLE: processor, "LD_PRELOAD": str(library)}
+    if "avx512" not in processor and "server" not in processor:
         masked["GLIBC_TUNABLES"] = f"glibc.cpu.hwcaps={tunables}"  # copies of memory
     return {**os.environ, **masked}
 
