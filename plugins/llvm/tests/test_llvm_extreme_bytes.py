@@ -52,12 +52,22 @@ def few(shape: tuple[int, ...]) -> np.ndarray:
     return made
 
 
+def rare(shape: tuple[int, ...]) -> np.ndarray:
+    """Small weights, and two pairs whose products pass 16 bits together: they get corrections."""
+    made = np.random.default_rng(7).integers(-64, 65, shape).astype(np.int8)
+    flat = made.reshape(shape[0], -1) if len(shape) == 4 else made.T
+    taps = int(np.prod(shape[2:])) if len(shape) == 4 else 1
+    flat[3, : 2 * taps], flat[9, -2 * taps :] = 127, -128
+    return made
+
+
 WEIGHTS = {
     "127": lambda shape: every(127, shape),
     "-127": lambda shape: every(-127, shape),
     "-128": lambda shape: every(-128, shape),
     "alternating": alternating,
     "few": few,
+    "rare": rare,
 }
 DATA = {
     "lowest": lambda info, shape: np.full(shape, info.min),

@@ -23,8 +23,7 @@ vectors). Loops, outermost first::
 
 Sources: direct convolution over blocked layouts, Georganas et al., "Anatomy of high-performance
 deep learning convolutions on SIMD architectures" (SC 2018); the strip buffer replaces im2col and is
-shared by all output channels. A 1x1 convolution is a product of matrices (``dense.py``); 3x3 ones
-may use ``winograd.py``.
+shared by all output channels. 1x1 ones are products (``dense.py``); 3x3 may use ``winograd.py``.
 """
 
 from __future__ import annotations
@@ -40,6 +39,7 @@ from intarsia_ir.tir.expr import PrimExpr, const, index, maximum, minimum
 from intarsia_ir.tir.stmt import Allocate, Stmt
 
 from ..typical import typical
+from .corrections import corrections_of, place_in
 from .dense import dense_loops, is_data_stationary
 from .loops import (
     EpilogueStore,
@@ -79,6 +79,7 @@ class Convolution(Struct, frozen=True):
         window: Geometry.
         padding_value: What padding holds.
         copied: Whether rows are copied though no window leaves the image.
+        corrections: Of a block of weights of bytes.
     """
 
     data: Source
@@ -88,6 +89,7 @@ class Convolution(Struct, frozen=True):
     window: Window
     padding_value: int = 0
     copied: bool = False
+    corrections: int = 0
 
     @property
     def inner(self) -> int:
@@ -185,15 +187,15 @@ def _as_matrix(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) ->
     def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:
         return load(conv.data, row // (height * width), row // width % height, row % width, k)
 
-    stride = depth * conv.data.dtype.bytes
-    matrix = Matrix(batch * height * width, depth, element, stride, conv.copied)
+    stride, rows = depth * conv.data.dtype.bytes, batch * height * width
+    matrix = Matrix(rows, depth, element, stride, conv.copied)
     outer = [batch, height, width]
     if tiling.unit is not None:
         weight, outputs = conv.weight, conv.outputs
         return matrix_unit_dense_loops(
             tiling, tiling.unit, matrix, weight, outputs, epilogue, outer
         )
-    return dense_loops(tiling, matrix, conv.weight, conv.outputs, epilogue, outer)
+    return dense_loops(tiling, matrix, conv.weight, conv.outputs, epilogue, outer, conv.corrections)
 
 
 class _Plan(Struct, frozen=True):
@@ -448,8 +450,7 @@ def _tiles(
     """Compute one block of channels of a strip, tile by tile."""
     steps, weight, width = conv.steps, conv.weight, conv.weight.shape[2]
     block = work_item.group * plan.blocks + number
-    next_start, depth = (block + 1, 0), prod(steps)
-    wide = conv.window.output[1]
+    depth, wide = prod(steps), conv.window.output[1]
     tallest, results = min(plan.tile[0], plan.height), plan.height * wide
 
     def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
@@ -475,6 +476,9 @@ def _tiles(
             position = index(r)
             return row + position // columns, column + position % columns
 
+        def word_at(r: PrimExpr | int, place: PrimExpr) -> PrimExpr:
+            return read(*pixel_of(r), place_in(steps, place))
+
         return register_tile(
             tiling,
             rows=count,
@@ -486,8 +490,9 @@ def _tiles(
             epilogue=lambda r, c, value: store_result(*pixel_of(r), c, value),
             dtype=weight.dtype,
             weight_prefetch=prefetch_next_block(
-                tiling.prefetch, weight, next_start, depth, (before, results), count
+                tiling.prefetch, weight, (block + 1, 0), depth, (before, results), count
             ),
+            corrections=corrections_of(weight, block, depth, conv.corrections, word_at),
         )
 
     down, across = cut(plan.height, tallest), cut(wide, plan.tile[1])

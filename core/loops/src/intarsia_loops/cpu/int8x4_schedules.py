@@ -33,13 +33,14 @@ from ..targets import LoopTarget
 from .conv import Convolution, conv_loops, matrix_unit_extents
 from .dense import dense_loops
 from .group import operands
-from .int8x4 import INT8_PER_WORD, Int8ConvAttrs, Int8x4Dense
+from .int8x4 import Int8ConvAttrs, Int8x4Dense
 from .loops import PackedView, Source, load
 from .matrix_unit import MatrixUnit, suits_matrix_unit
 from .matrix_unit_dense import matrix_unit_dense_loops
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
 from .open_conv import open_conv_loops
 from .open_dense import open_dense_loops
+from .packing import INT8_PER_WORD
 from .panel import flat_rows
 from .tiling import CpuTiling, DepthwiseMicroKernel, Int16x2, Taps
 from .window import window_of
@@ -146,7 +147,8 @@ class Int8x4Schedules(Struct, frozen=True):
         def work(source: PackedView, zero: int, *, copied: bool = False) -> Convolution:
             blank = int.from_bytes(bytes([zero] * INT8_PER_WORD), "little", signed=True)
             groups = attrs.groups
-            return Convolution(source, weight, attrs.outputs, groups, window, blank, copied)
+            operands = (source, weight, attrs.outputs, groups, window, blank, copied)
+            return Convolution(*operands, attrs.corrections)
 
         zero = attrs.zero ^ 0x80 if data.dtype.is_signed else attrs.zero
         if _is_open(data):
@@ -201,8 +203,8 @@ class Int8x4Schedules(Struct, frozen=True):
                     )
                 )
         tiling, source, _ = source
-        body = dense_loops(tiling, flat_rows(source), weight, attrs.outputs, anchor.epilogue, outer)
-        return anchor.function(body)
+        rest = (attrs.outputs, anchor.epilogue, outer, attrs.corrections)
+        return anchor.function(dense_loops(tiling, flat_rows(source), weight, *rest))
 
     def _by_unit(self, tiling: CpuTiling, data: Buffer) -> tuple[MatrixUnit, PackedView] | None:
         """Return the matrix unit, and the data as it is copied for it: unsigned."""
