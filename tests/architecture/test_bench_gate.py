@@ -13,6 +13,7 @@ from tests.bench.chains import write_chain
 from tests.bench.costs import Cost, Opened, growth
 from tests.bench.fastest_peer import by_fastest
 from tests.bench.gate import Regression, read_ratios, regressions, this_machine, write_ratios
+from tests.bench.masked import VARIABLE
 from tests.bench.report import (
     BEGIN,
     END,
@@ -75,6 +76,16 @@ def test_ratios_are_kept_as_what_is_tuned() -> None:
     assert unit in ([], ["amx"])
 
 
+def test_a_masked_processor_has_a_name_and_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "haswell")
+    assert this_machine().endswith("/as-haswell")
+    rows = by_fastest([ROW, replace(ROW, target="dnnl, llvm")])
+    text = page_text("huge", rows, COST, {100: 1.0, 1000: 1.9, 2000: 2.9})
+    assert "masked" in text
+    assert "AVX2, FMA and F16C, without AVX-512, VNNI and AMX; CPUID answers as haswell's" in text
+    assert "\n2 threads:" not in text
+
+
 def test_the_page_of_a_machine_has_every_number() -> None:
     measured = [ROW, replace(ROW, peer="openvino", peer_ms=2.5, ratio=0.8)]
     rows = by_fastest([*measured, *(replace(row, target="dnnl, llvm") for row in measured)])
@@ -114,6 +125,9 @@ def test_the_means_of_all_machines_stand_between_the_marks() -> None:
         "| [`x/2`](performance/x-2.md) | fp32 | 1.00 | 1.00 | 1.41 | 1.41 |",
         "| [`x/2`](performance/x-2.md) | 8 bits | 0.25 | 0.25 | 0.25 | 0.25 |",
     ]
+    one_thread = {name: ratio for name, ratio in ratios.items() if name.endswith("1")}
+    text = with_means(f"{BEGIN}\nold\n{END}\n", {"x/3": one_thread})
+    assert "| [`x/3`](performance/x-3.md) | 8 bits | 0.25 | 0.25 | | |" in text
     with pytest.raises(ValueError, match="no marks"):
         with_means("a", {})
 

@@ -81,13 +81,18 @@ def mean_of(
     return geometric_mean(chosen) if chosen else None
 
 
-def measure(models: Sequence[Path], rounds: int, committed: dict[str, float]) -> list[Latency]:
+def measure(
+    models: Sequence[Path],
+    rounds: int,
+    committed: Mapping[str, float],
+    threads: Sequence[int] = THREADS,
+) -> list[Latency]:
     """Measure all models; again, up to three times, one that seems worse than committed."""
     found: list[Latency] = []
     for model in models:
         best: dict[str, Latency] = {}
         for _ in range(TRIES):
-            for one in by_fastest(_rows(model, rounds, peers_here())):
+            for one in by_fastest(_rows(model, rounds, peers_here(), threads)):
                 known = best.get(one.name, one)
                 best[one.name] = min(known, one, key=_ratio)
             was = {name: committed[name] for name in best if name in committed}
@@ -103,7 +108,9 @@ def peers_here() -> tuple[str, ...]:
     return (*PEERS, INDUCTOR) if os.environ.get(TORCH) else PEERS
 
 
-def _rows(model: Path, rounds: int, peers: tuple[str, ...]) -> list[BenchRow]:
+def _rows(
+    model: Path, rounds: int, peers: tuple[str, ...], threads: Sequence[int]
+) -> list[BenchRow]:
     """Measure one model through the command line; no rows if a peer does not take it.
 
     ``inductor`` takes few models: it stays out of those that it does not.
@@ -111,11 +118,11 @@ def _rows(model: Path, rounds: int, peers: tuple[str, ...]) -> list[BenchRow]:
     argv = [sys.executable, "-m", "intarsia", "bench", str(model), "--rounds", str(rounds)]
     argv += [word for target in TARGETS for word in ("--target", target)]
     argv += [word for peer in peers for word in ("--vs", peer)]
-    argv += ["--threads", ",".join(map(str, THREADS)), "--json"]
+    argv += ["--threads", ",".join(map(str, threads)), "--json"]
     env = {**os.environ, "INTARSIA_RECORDS": "none"}
     run = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
     if run.returncode == BAD_MODEL and f"'{INDUCTOR}' does not take" in run.stderr:
-        return _rows(model, rounds, PEERS)
+        return _rows(model, rounds, PEERS, threads)
     if run.returncode == BAD_MODEL:
         print(f"{model.stem} is left out: {run.stderr.strip().splitlines()[-1]}", flush=True)
         return []

@@ -15,6 +15,8 @@ from pathlib import Path
 from intarsia.driver.stages import read_target, spaces_of
 from intarsia.host.host import Host
 
+from . import masked
+
 TOLERANCE = 0.15
 """By how much a ratio may be worse than the committed one."""
 
@@ -64,11 +66,15 @@ def regressions(
 
 
 def this_machine() -> str:
-    """Return the name under which ratios are kept: the one under which ``tune`` keeps its times."""
+    """Return the name under which ratios are kept: the one under which ``tune`` keeps its times.
+
+    A masked processor has a name of its own (``masked.py``).
+    """
     host = Host()
     spaces = spaces_of(host, read_target(host, "llvm", None).fallback)
     assert spaces is not None  # the backend can be tuned
-    return spaces.machine
+    mask = masked.name()
+    return spaces.machine if mask is None else f"{spaces.machine}/as-{mask}"
 
 
 def read_ratios(path: Path = RATIOS) -> dict[str, dict[str, float]]:

@@ -4,7 +4,7 @@
 ``INTARSIA_MODELS=FOLDER python -m tests.bench.report`` measures, fails if a ratio is more than 15 %
 worse than the machine's in ``ratios.json``, and else writes that file, the machine's page and
 charts in ``docs/performance/``, and the geometric means in ``docs/performance.md``. ``--accept``
-writes them anyway.
+writes them anyway. By ``tests.bench.masked``, the machine is one of its own.
 With ``INTARSIA_TORCH_PYTHON=PYTHON``, one that has torch, PyTorch's inductor takes part where it
 takes the model; see ``torch_modules.py``.
 """
@@ -27,6 +27,7 @@ from pathlib import Path
 from intarsia.target.detect import machine_facts
 from intarsia_tools.bench_plot import plot_rows
 
+from . import masked
 from .costs import Opened, compare_opening, compile_seconds, compile_times, growth
 from .fastest_peer import (
     INDUCTOR,
@@ -109,10 +110,10 @@ def page_text(
         "",
         f"Measured {today} on {os.cpu_count()} processors ({machine_facts().cpu}), "
         f"{platform.system()}, Python {platform.python_version()}, {_versions()}; batch 1; load "
-        f"average {os.getloadavg()[2]:.1f} from other work. A ratio is our time by that of the "
-        f"fastest of {_contest(rows)} in the same round, the median over the rounds.",
+        f"average {os.getloadavg()[2]:.1f} from other work. {_mask()}A ratio is our time by "
+        f"that of the fastest of {_contest(rows)} in the same round, the median over the rounds.",
     ]
-    for threads in THREADS:
+    for threads in sorted({row.fastest.threads for row in rows}):
         lines += ["", f"{threads} thread{'s' * (threads > 1)}:", "", *table(rows, threads)]
     lines += [
         "",
@@ -139,6 +140,17 @@ def page_text(
         "",
     ]
     return "\n".join(lines)
+
+
+def _mask() -> str:
+    """Say which instructions the processor hides; empty if it hides none."""
+    words = masked.words()
+    if words is None:
+        return ""
+    return (
+        f"CPUID was masked for all libraries of the processes (`tests/bench/masked.py`): {words}. "
+        "Clock, caches and ports stay those of the processor. "
+    )
 
 
 def _contest(rows: Sequence[Latency]) -> str:
@@ -181,8 +193,8 @@ def with_means(page: str, machines: Mapping[str, Mapping[str, float]]) -> str:
         link = f"[`{machine}`](performance/{file_of(machine, '.md')})"
         for models, bytewise in (("fp32", False), ("8 bits", True)):
             means = [mean_of(ratios, *column, bytewise=bytewise) for column in columns]
-            if all(means):
-                cells = "".join(f"| {mean:.2f} " for mean in means)
+            if any(means):
+                cells = "".join(f"| {mean:.2f} " if mean else "| " for mean in means)
                 lines.append(f"| {link} | {models} {cells}|")
     return "\n".join([before + begin, *lines, end + after])
 
@@ -232,6 +244,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--accept", action="store_true", help="write also what is worse")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--threads", type=int, nargs="+", default=list(THREADS))
     chosen = parser.parse_args()
     folder = Path(os.environ.get("INTARSIA_MODELS", ""))
     models = sorted(folder.glob("*.onnx")) if os.environ.get("INTARSIA_MODELS") else []
@@ -240,7 +253,7 @@ def main() -> int:
         return 2
     machine = this_machine()
     committed = read_ratios().get(machine, {})
-    rows = measure(models, chosen.rounds, committed)
+    rows = measure(models, chosen.rounds, committed, chosen.threads)
     opened = [model for model in models if model.stem in OPENED]
     costs = opening(opened, max(3, chosen.rounds // 2))
     times = compile_times(SIZES, TARGETS[1])

@@ -399,6 +399,17 @@ def test_products_are_left_to_who_may_use_the_matrix_unit(monkeypatch, int8, hid
     assert left == region if kept else "AMX" in left.why
 
 
+@pytest.mark.parametrize(("with_product", "least", "kept"), [(0, 200, 0), (0, 0, 1), (1, 200, 1)])
+def test_an_average_alone_stays_with_the_products(monkeypatch, with_product, least, kept):
+    monkeypatch.setattr(profitable, "hides_tiles", lambda: False)
+    data = given_bytes(1, 8, 5, 5)
+    source = conv(data, weights(4, 8, 3, 3)) if with_product else data
+    operands = [source, number(0.05), zero(120), number(0.01), zero(100)]
+    region = region_of(function_of(apply("qnn.mean", *operands, axes=(2, 3))))
+    left = profitable.keep_profitable(region, DnnlOptions(min_reuse=least), None)
+    assert left == region if kept else "min-reuse" in left.why
+
+
 def test_what_a_unit_needs_of_the_processor():
     region = region_of(function_of(conv(given_bytes(1, 8, 5, 5), weights(4, 8, 3, 3))))
     needed = compile_region(region, DnnlOptions()).cpu_features

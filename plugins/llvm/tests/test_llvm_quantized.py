@@ -15,16 +15,16 @@ from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.tir.interp import evaluate as interpret
 from intarsia_ir.tir.tensor import placeholder
+from intarsia_loops.cpu.corrections import pack_corrected
 from intarsia_loops.cpu.int8x4 import (
     Int8ConvAttrs,
     Int8Depthwise,
     Int8x4Conv,
     Int8x4Dense,
-    pack_int8x4,
     pack_int8x4_conv,
     pack_int8x4_dense,
-    unpack_int8x4,
 )
+from intarsia_loops.cpu.packing import pack_conv, pack_int8x4, unpack_int8x4
 from intarsia_runtime.dtype import DType
 
 RNG = np.random.default_rng(8)
@@ -218,6 +218,26 @@ def test_operators_agree_with_their_references(dtype):
     _agree(Int8Depthwise, attrs, byte_array(dtype, 1, 5, 4, 5), byte_array("int8", 3, 2, 5))
     packed = pack_int8x4_dense(byte_array("int8", 12, 5), 16)
     _agree(Int8x4Dense, Int8x4Dense.Attrs(outputs=5), byte_array(dtype, 3, 12), packed)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("word", [DType.INT16, DType.INT32])
+def test_operators_agree_with_their_references_for_pairs_and_corrections(dtype, word):
+    weight = RNG.integers(-64, 64, (6, 20, 3, 2)).astype(np.int8)
+    weight[2, 4:6, 1, 0], weight[4, 10:12, 2, 1] = 127, -128
+    blocks, count = pack_conv(weight, 1, 4), 0
+    packed = pack_int8x4(blocks, word)
+    if word is DType.INT32:
+        corrected = pack_corrected(blocks)
+        assert corrected is not None
+        packed, count = corrected
+        assert count == 1
+    window = {"strides": (2, 1), "padding": ((1, 0), (1, 1)), "dilation": (1, 1), "zero": 3}
+    split = {"is_narrow": count > 0, "corrections": count}
+    attrs = Int8ConvAttrs(outputs=6, kernel=(3, 2), **split, **window)
+    _agree(Int8x4Conv, attrs, byte_array(dtype, 1, 5, 4, 20), packed)
+    dense = Int8x4Dense.Attrs(outputs=6, **split)
+    _agree(Int8x4Dense, dense, byte_array(dtype, 3, 120), packed)
 
 
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8, DType.INT16, DType.UINT16])

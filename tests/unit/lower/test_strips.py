@@ -46,6 +46,11 @@ def test_large_weights_are_read_for_few_strips(outputs: int, rows: int) -> None:
     assert rows_of_strips(convolution(512, outputs, window)) == rows
 
 
+def test_a_strip_of_one_row_has_only_the_rows_of_a_dilated_window() -> None:
+    window = Window((33, 33), (33, 33), (3, 3), (1, 1), (18, 18), (18, 18))
+    assert rows_of_strips(convolution(320, 256, window)) == 3
+
+
 @pytest.mark.parametrize(
     ("read", "written", "dtype", "data_stationary"),
     [

@@ -52,6 +52,15 @@ MULTIPLY_BYTES = {
 LOAD_WORD = "llvm.quad"
 """Four bytes, or two of bfloat16, as one 32-bit integer; its argument is the load of the first."""
 
+LOAD_UNSIGNED_PAIR = "llvm.pair.unsigned"
+"""Two unsigned bytes, widened to the halves of a 32-bit integer; its argument as of a word's."""
+
+LOAD_SIGNED_PAIR = "llvm.pair.signed"
+"""The two signed bytes of 16 bits, widened so; its argument is the load of the 16 bits."""
+
+DOT_OF_PAIRS = "llvm.pair.dot"
+"""``dot(sum, a, b)``: ``sum`` and two products, of signed halves of ``a`` and ``b``."""
+
 PREFETCH = "llvm.prefetch"
 """Ask for an element ahead of its use; its argument is the load, its result means nothing."""
 
@@ -87,8 +96,11 @@ FUNCTIONS = {
     ANGLE_TURNS: CodegenSignature(1, frozenset({DType.FLOAT64}), frozenset({DType.INT64})),
     SCALE: CodegenSignature(3, result=_REAL),
     LOAD_WORD: CodegenSignature(1, _QUARTERS | {DType.BFLOAT16}, frozenset({DType.INT32})),
+    LOAD_UNSIGNED_PAIR: CodegenSignature(1, _QUARTERS, frozenset({DType.INT32})),
+    LOAD_SIGNED_PAIR: CodegenSignature(1, frozenset({DType.INT16}), frozenset({DType.INT32})),
     **dict.fromkeys(
-        (DOT, DOT_BY_PAIRS, DOT_OF_NARROW), CodegenSignature(3, frozenset({DType.INT32}))
+        (DOT, DOT_BY_PAIRS, DOT_OF_NARROW, DOT_OF_PAIRS),
+        CodegenSignature(3, frozenset({DType.INT32})),
     ),
     THREAD_SLOT: CodegenSignature(1, result=frozenset({INDEX})),
     PREFETCH: CodegenSignature(1, result=frozenset({DType.BOOL})),

@@ -55,8 +55,8 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import Stmt
 from intarsia_runtime.dtype import DType
 
-from .int8x4 import INT8_PER_WORD, dot4_by_shifts, pack_int8x4_dense, unpack_int8x4
-from .packing import unpack_dense
+from .int8x4 import dot4_by_shifts, pack_int8x4_dense
+from .packing import INT8_PER_WORD, unpack_dense, unpack_int8x4
 
 Array = np.ndarray
 

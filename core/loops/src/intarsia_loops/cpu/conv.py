@@ -23,36 +23,42 @@ vectors). Loops, outermost first::
 
 Sources: direct convolution over blocked layouts, Georganas et al., "Anatomy of high-performance
 deep learning convolutions on SIMD architectures" (SC 2018); the strip buffer replaces im2col and is
-shared by all output channels. A 1x1 convolution is a product of matrices (``dense.py``); 3x3 ones
-may use ``winograd.py``.
+shared by all output channels. 1x1 ones are products (``dense.py``); 3x3 may use ``winograd.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import PrimExpr, const, index, maximum, minimum
+from intarsia_ir.tir.expr import PrimExpr, index, maximum, minimum
 from intarsia_ir.tir.stmt import Allocate, Stmt
 
 from ..typical import typical
+from .conv_strip import (
+    Convolution,
+    ConvWorkItem,
+    Read,
+    fill_strip,
+    read_directly,
+    read_strip,
+    strip_rows,
+)
+from .corrections import corrections_of, place_in
 from .dense import dense_loops, is_data_stationary
 from .loops import (
     EpilogueStore,
     RangePart,
-    Source,
-    copy_rows,
     cut,
     for_parts,
     load,
     parallel,
     seq,
     serial,
-    store,
 )
 from .matrix_unit import SEGMENTS, configured, segment_rows
 from .matrix_unit_conv import MatrixUnitStrip, matrix_unit_conv_tiles
@@ -60,56 +66,12 @@ from .matrix_unit_dense import matrix_unit_dense_loops
 from .micro_kernel import register_tile
 from .panel import Matrix
 from .prefetch import is_streamed, prefetch_next_block
-from .row_segments import SegmentCopy, segment_columns
+from .row_segments import segment_columns
 from .tiling import CpuTiling, best_rows, column_parts
 from .window import Window
 
 _ITEMS = 8
 _LARGE_WEIGHTS_FACTOR = 2.25
-
-
-class Convolution(Struct, frozen=True):
-    """Operands of one convolution.
-
-    Attributes:
-        data: ``[N, H, W, C]``; ``N`` may be open where a window has several taps.
-        weight: Packed ``[groups * blocks, KH * KW * C / groups, width]``.
-        outputs: Channels of the result.
-        groups: Groups of channels.
-        window: Geometry.
-        padding_value: What padding holds.
-        copied: Whether rows are copied though no window leaves the image.
-    """
-
-    data: Source
-    weight: Source
-    outputs: int
-    groups: int
-    window: Window
-    padding_value: int = 0
-    copied: bool = False
-
-    @property
-    def inner(self) -> int:
-        """Input channels of a group."""
-        return self.data.shape[3] // self.groups
-
-    @property
-    def columns(self) -> int:
-        """Output channels of a group."""
-        return self.outputs // self.groups
-
-    @property
-    def is_copied(self) -> bool:
-        """Whether strips are copied before they are multiplied."""
-        return self.copied or self.window.is_padded
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Extents of the loops to sum over; without dilation, a row of a copied strip is one."""
-        (kh, kw), inner = self.window.kernel, self.inner
-        joined = self.is_copied and (self.window.dilation[1] == 1 or kw == 1)
-        return (kh, kw * inner) if joined else (kh, kw, inner)
 
 
 def matrix_unit_extents(conv: Convolution) -> tuple[int, int]:
@@ -149,7 +111,7 @@ def conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) ->
                 width = conv.window.output[1]
                 column = minimum(strip % row_segments * width, columns - width)
                 strip = strip // row_segments
-            work_item = _ConvWorkItem(image, strip * plan.height, group, block, chunk.size, column)
+            work_item = ConvWorkItem(image, strip * plan.height, group, block, chunk.size, column)
             return _strip(tiling, conv, plan, work_item, epilogue)
 
         items = chunk.count * conv.groups * batch * plan.strips * row_segments
@@ -185,16 +147,15 @@ def _as_matrix(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) ->
     def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:
         return load(conv.data, row // (height * width), row // width % height, row % width, k)
 
-    stride = depth * conv.data.dtype.bytes
-    matrix = Matrix(batch * height * width, depth, element, stride, conv.copied)
+    stride, rows = depth * conv.data.dtype.bytes, batch * height * width
+    matrix = Matrix(rows, depth, element, stride, conv.copied)
     outer = [batch, height, width]
     if tiling.unit is not None:
         weight, outputs = conv.weight, conv.outputs
         return matrix_unit_dense_loops(
             tiling, tiling.unit, matrix, weight, outputs, epilogue, outer
         )
-    assert isinstance(conv.weight, Buffer)  # as of all but pairs, which a unit multiplies
-    return dense_loops(tiling, matrix, conv.weight, conv.outputs, epilogue, outer)
+    return dense_loops(tiling, matrix, conv.weight, conv.outputs, epilogue, outer, conv.corrections)
 
 
 class _Plan(Struct, frozen=True):
@@ -205,21 +166,6 @@ class _Plan(Struct, frozen=True):
     tile: tuple[int, int]
     blocks: int
     blocks_per_item: int
-
-
-class _ConvWorkItem(Struct, frozen=True):
-    """One item of work."""
-
-    image: PrimExpr
-    row: PrimExpr
-    group: PrimExpr
-    block: PrimExpr
-    blocks: int
-    column: PrimExpr | None = None  # of the first result, where rows are cut
-
-    def across(self, x: PrimExpr) -> PrimExpr:
-        """Return the column of result number ``x`` of a row."""
-        return x if self.column is None else self.column + x
 
 
 def _plan(tiling: CpuTiling, conv: Convolution, row_segments: int) -> _Plan:
@@ -234,7 +180,8 @@ def _plan(tiling: CpuTiling, conv: Convolution, row_segments: int) -> _Plan:
 
     def fits(height: int) -> bool:
         if conv.is_copied:
-            return window.span(0, height) * padded * conv.inner * 4 <= most
+            lines, _ = strip_rows(window, height, is_segment=row_segments > 1)
+            return lines * padded * conv.inner * 4 <= most
         (kh, kw), read = window.kernel, window.span(0, height)
         return min(read, height * kh) * min(padded, columns * kw) * conv.inner * 4 <= most
 
@@ -245,7 +192,8 @@ def _plan(tiling: CpuTiling, conv: Convolution, row_segments: int) -> _Plan:
         full_tiles, remainder = divmod(height, tile_height)
         tiles = full_tiles + (0.75 if remainder else 0.0)
         ideal = height / tile_height
-        halo = window.span(0, height) / height / window.strides[0]
+        lines, _ = strip_rows(window, height, is_segment=row_segments > 1)
+        halo = lines / height / window.strides[0]
         copy = halo * 4.0 / (window.kernel[0] * window.kernel[1] * conv.columns)
         uneven = max(-(-strips // t) * t / strips for t in (2, 4))
         return tiles / ideal * min(uneven, 1.3) + copy
@@ -275,13 +223,13 @@ def _strip(
     tiling: CpuTiling,
     conv: Convolution,
     plan: _Plan,
-    work_item: _ConvWorkItem,
+    work_item: ConvWorkItem,
     epilogue: EpilogueStore,
 ) -> Stmt:
     """Compute a strip of rows for some blocks of channels."""
     window = conv.window
 
-    def blocks(read: _Read) -> Stmt:
+    def blocks(read: Read) -> Stmt:
         body = _blocks(tiling, conv, plan, work_item, epilogue, read)
         if tiling.unit is None:
             return body
@@ -289,128 +237,22 @@ def _strip(
         return configured(tiling.unit, rows, conv.steps[-1], body)
 
     if not conv.is_copied:
-        return blocks(_direct(conv, work_item))
-    span = (window.span(0, plan.height), window.span(1, window.output[1]))
+        return blocks(read_directly(conv, work_item))
+    segment = work_item.column is not None
+    rows, distance = strip_rows(window, plan.height, is_segment=segment)
+    span = (rows, window.span(1, window.output[1]))
     strip = Buffer("strip", (span[0], span[1] * conv.inner), conv.data.dtype, MemoryScope.STACK)
-    fill = _fill(tiling, conv, work_item, strip, span)
-    return Allocate(strip, seq(fill, blocks(_from_strip(conv, strip))))
-
-
-def _fill(
-    tiling: CpuTiling,
-    conv: Convolution,
-    work_item: _ConvWorkItem,
-    strip: Buffer,
-    span: tuple[int, int],
-) -> Stmt:
-    """Copy the rows that a strip reads; what is outside the input is blank."""
-    window, inner = conv.window, conv.inner
-    rows, columns = window.size
-    zero = const(conv.padding_value, strip.dtype)
-    if work_item.column is not None:
-        return _segment_copy(conv, work_item, strip).loops(tiling.lanes)
-    before = min(window.padding[1], span[1])
-    inside = max(0, min(columns, span[1] - before))
-    after = span[1] - before - inside
-    first = work_item.row * window.strides[0] - window.padding[0]
-    channel = work_item.group * inner
-
-    def padding_value(row: PrimExpr, start: int, count: int) -> Stmt:
-        return copy_rows(
-            count * inner, tiling.lanes, lambda c: store(strip, (row, c + start * inner), zero)
-        )
-
-    def copied(row: PrimExpr) -> Stmt:
-        source = first + row
-
-        def pixel(w: PrimExpr) -> Stmt:
-            return copy_rows(
-                inner,
-                tiling.lanes,
-                lambda c: store(
-                    strip,
-                    (row, (w + before) * inner + c),
-                    load(conv.data, work_item.image, source, w, channel + c),
-                ),
-            )
-
-        def full_tiles(c: PrimExpr) -> Stmt:
-            value = load(conv.data, work_item.image, source, index(0), c)
-            return store(strip, (row, c + before * inner), value)
-
-        if conv.groups == 1:
-            body = copy_rows(inside * inner, tiling.lanes, full_tiles)
-        else:
-            body = serial(inside, pixel, "w")
-        return seq(padding_value(row, 0, before), body, padding_value(row, before + inside, after))
-
-    low = minimum(maximum(index(0) - first, 0), span[0])
-    high = maximum(minimum(index(rows) - first, span[0]), low)
-    return seq(
-        serial(low, lambda r: padding_value(r, 0, span[1]), "r"),
-        serial(high - low, lambda r: copied(low + r), "r"),
-        serial(index(span[0]) - high, lambda r: padding_value(high + r, 0, span[1]), "r"),
-    )
-
-
-def _segment_copy(conv: Convolution, work_item: _ConvWorkItem, strip: Buffer) -> SegmentCopy:
-    """Return the copy of what a piece of a row reads."""
-    window, channel = conv.window, work_item.group * conv.inner
-    assert work_item.column is not None  # of a row that is cut
-    first = (
-        work_item.row * window.strides[0] - window.padding[0],
-        work_item.column * window.strides[1] - window.padding[1],
-    )
-
-    def element(row: PrimExpr, column: PrimExpr, c: PrimExpr) -> PrimExpr:
-        return load(conv.data, work_item.image, row, column, channel + c)
-
-    padding_value = const(conv.padding_value, strip.dtype)
-    joined = conv.groups == 1
-    return SegmentCopy(strip, conv.inner, window.size, first, padding_value, element, joined)
-
-
-_Read = Callable[[PrimExpr, PrimExpr, "tuple[PrimExpr, ...]"], PrimExpr]
-
-
-def _direct(conv: Convolution, work_item: _ConvWorkItem) -> _Read:
-    """Read windows from the input itself; steps are rows, columns and channels of the kernel."""
-    window, inner = conv.window, conv.inner
-    (sh, sw), (dh, dw) = window.strides, window.dilation
-
-    def read(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
-        return load(
-            conv.data,
-            work_item.image,
-            (work_item.row + row) * sh + k[0] * dh,
-            column * sw + k[1] * dw,
-            work_item.group * inner + k[2],
-        )
-
-    return read
-
-
-def _from_strip(conv: Convolution, strip: Buffer) -> _Read:
-    """Read windows from the padded strip."""
-    window, inner = conv.window, conv.inner
-    (sh, sw), (dh, dw) = window.strides, window.dilation
-
-    def joined(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
-        return load(strip, row * sh + k[0] * dh, column * (sw * inner) + k[1])
-
-    def apart(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
-        return load(strip, row * sh + k[0] * dh, (column * sw + k[1] * dw) * inner + k[2])
-
-    return joined if len(conv.steps) == 2 else apart
+    fill = fill_strip(tiling, conv, work_item, strip, (span, distance))
+    return Allocate(strip, seq(fill, blocks(read_strip(conv, strip, distance))))
 
 
 def _blocks(
     tiling: CpuTiling,
     conv: Convolution,
     plan: _Plan,
-    work_item: _ConvWorkItem,
+    work_item: ConvWorkItem,
     epilogue: EpilogueStore,
-    read: _Read,
+    read: Read,
 ) -> Stmt:
     """Compute the blocks of channels of an item one after the other."""
     width = conv.weight.shape[2]
@@ -440,17 +282,16 @@ def _tiles(
     tiling: CpuTiling,
     conv: Convolution,
     plan: _Plan,
-    work_item: _ConvWorkItem,
+    work_item: ConvWorkItem,
     epilogue: EpilogueStore,
-    read: _Read,
+    read: Read,
     number: PrimExpr,
     used: int,
 ) -> Stmt:
     """Compute one block of channels of a strip, tile by tile."""
     steps, weight, width = conv.steps, conv.weight, conv.weight.shape[2]
     block = work_item.group * plan.blocks + number
-    next_start, depth = (block + 1, 0), prod(steps)
-    wide = conv.window.output[1]
+    depth, wide = prod(steps), conv.window.output[1]
     tallest, results = min(plan.tile[0], plan.height), plan.height * wide
 
     def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
@@ -476,6 +317,9 @@ def _tiles(
             position = index(r)
             return row + position // columns, column + position % columns
 
+        def word_at(r: PrimExpr | int, place: PrimExpr) -> PrimExpr:
+            return read(*pixel_of(r), place_in(steps, place))
+
         return register_tile(
             tiling,
             rows=count,
@@ -487,8 +331,9 @@ def _tiles(
             epilogue=lambda r, c, value: store_result(*pixel_of(r), c, value),
             dtype=weight.dtype,
             weight_prefetch=prefetch_next_block(
-                tiling.prefetch, weight, next_start, depth, (before, results), count
+                tiling.prefetch, weight, (block + 1, 0), depth, (before, results), count
             ),
+            corrections=corrections_of(weight, block, depth, conv.corrections, word_at),
         )
 
     down, across = cut(plan.height, tallest), cut(wide, plan.tile[1])

@@ -30,7 +30,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import PrimExpr
 from intarsia_ir.tir.stmt import Stmt
 
@@ -70,10 +69,11 @@ def product_width(rows: int, depth: int, outputs: int, tiling: CpuTiling) -> int
 def dense_loops(
     tiling: CpuTiling,
     left: Matrix,
-    weight: Buffer,
+    weight: Source,
     outputs: int,
     epilogue: EpilogueStore,
     outer: list[int],
+    corrections: int = 0,
 ) -> Stmt:
     """Return the loops of ``left @ weight``.
 
@@ -84,6 +84,7 @@ def dense_loops(
         outputs: Columns of the result.
         epilogue: Stores an element.
         outer: Dimensions that the rows of the result stand for.
+        corrections: Of a block of weights of bytes, which are not added up in parts then.
     """
     width = weight.shape[2]
     limit = tiling.rows_for(width // tiling.lanes)
@@ -94,14 +95,15 @@ def dense_loops(
     # Each panel reads all weights anew: what no second-level cache holds is read for few of them.
     wider = _LARGE_WEIGHTS_FACTOR if weight.bytes > _HUGE_BYTES else 1
     panel_bytes = int(tiling.panel_bytes * wider)
-    depth = _k_block(left, weight, rows, panel_bytes)
+    depth = left.k if corrections else _k_block(left, weight, rows, panel_bytes)
     panel = _panel_rows(left.m, depth, rows, blocks, panel_bytes)
     if not is_streamed(weight) and _is_data_stationary(left, outputs, weight):
         panel = _stationary_rows(left, rows, blocks, panel)
 
     def item(start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
         panel_of_rows = Panel(
-            tiling, left, weight, epilogue, outer, (start, size, rows), (first, count, used)
+            *(tiling, left, weight, epilogue, outer, (start, size, rows), (first, count, used)),
+            corrections,
         )
         return panel_of_rows.full_k() if depth == left.k else panel_of_rows.split_k(depth)
 
@@ -173,7 +175,7 @@ def is_data_stationary(read: int, written: int, weight: Source) -> bool:
     return weight.bytes <= 2 * (read * weight.dtype.bytes + written * result)
 
 
-def _k_block(left: Matrix, weight: Buffer, rows: int, panel_bytes: int) -> int:
+def _k_block(left: Matrix, weight: Source, rows: int, panel_bytes: int) -> int:
     """Return how much of the depth a panel is multiplied with before it goes on.
 
     Panels of deep products have few rows, and each panel reads all weights anew.

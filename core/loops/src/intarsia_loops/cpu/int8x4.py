@@ -14,7 +14,17 @@ import numpy as np
 from intarsia_ir.graph.op import Op, OpAttrs, OpKind, operator
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.nn import Conv, Matmul
-from intarsia_ir.tir.expr import BinaryOp, IntImm, PrimExpr, all_of, binary, cast, if_then_else
+from intarsia_ir.tir.expr import (
+    INDEX,
+    BinaryOp,
+    IntImm,
+    PrimExpr,
+    all_of,
+    binary,
+    cast,
+    if_then_else,
+    maximum,
+)
 from intarsia_ir.tir.tensor import (
     Reduction,
     Tensor,
@@ -25,25 +35,35 @@ from intarsia_ir.tir.tensor import (
 )
 from intarsia_runtime.dtype import DType
 
+from .corrections import unpack_corrected
 from .operators import ConvAttrs
-from .packing import pack_conv, pack_dense, unpack_conv, unpack_dense, unpack_depthwise
+from .packing import (
+    INT8_PER_WORD,
+    pack_conv,
+    pack_dense,
+    pack_int8x4,
+    unpack_conv,
+    unpack_dense,
+    unpack_depthwise,
+    unpack_int8x4,
+)
 
 Array = np.ndarray
 _TO_FIRST = (0, 3, 1, 2)
 _TO_LAST = (0, 2, 3, 1)
 _NARROW = 128  # 255 times it is less than 2^15
-INT8_PER_WORD = 4
-"""Products that one instruction adds up."""
 
 
 class Int8ConvAttrs(ConvAttrs, frozen=True, kw_only=True):
     """As of ``cpu.conv``.
 
-    ``zero``: what padding holds, in unsigned bytes; ``is_narrow``: :func:`has_narrow_pairs`.
+    ``zero``: what padding holds, in unsigned bytes; ``is_narrow``: :func:`has_narrow_pairs`;
+    ``corrections``: of each block of weights (``corrections.py``).
     """
 
     zero: int
     is_narrow: bool = False
+    corrections: int = 0
 
 
 def dot4_by_shifts(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
@@ -54,14 +74,6 @@ def dot4_by_shifts(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr
         byte = binary(BinaryOp.SHR, high, IntImm(24, right.dtype))
         total = total + binary(BinaryOp.AND, low, IntImm(255, left.dtype)) * byte
     return total
-
-
-def pack_int8x4(weight: Array) -> Array:
-    """Return ``[..., depth, width]`` of int8 as ``[..., depth / 4, width]`` of int32."""
-    *outer, depth, width = weight.shape
-    split = weight.reshape(*outer, depth // INT8_PER_WORD, INT8_PER_WORD, width)
-    bytes_last = np.ascontiguousarray(np.moveaxis(split, -2, -1))
-    return bytes_last.view("<i4").reshape(*outer, depth // INT8_PER_WORD, width)
 
 
 def has_narrow_pairs(weight: Array, axis: int) -> bool:
@@ -80,22 +92,36 @@ def has_narrow_pairs(weight: Array, axis: int) -> bool:
     return int(high.max(initial=0)) <= _NARROW and int(low.min(initial=0)) >= -_NARROW
 
 
-def unpack_int8x4(packed: Array) -> Array:
-    """Undo :func:`pack_int8x4`."""
-    *outer, words, width = packed.shape
-    split = np.ascontiguousarray(packed).view(np.int8).reshape(*outer, words, width, INT8_PER_WORD)
-    joined = np.moveaxis(split, -1, -2).reshape(*outer, words * INT8_PER_WORD, width)
-    return np.ascontiguousarray(joined)
-
-
-def pack_int8x4_conv(weight: Array, groups: int, width: int) -> Array:
+def pack_int8x4_conv(weight: Array, groups: int, width: int, word: DType = DType.INT32) -> Array:
     """Return int8 ``weight[O, I, KH, KW]``, ``I`` a multiple of 4, packed as ``cpu.qconv`` has."""
-    return pack_int8x4(pack_conv(weight, groups, width))
+    return pack_int8x4(pack_conv(weight, groups, width), word)
 
 
-def pack_int8x4_dense(weight: Array, width: int) -> Array:
+def pack_int8x4_dense(weight: Array, width: int, word: DType = DType.INT32) -> Array:
     """Return int8 ``weight[K, N]``, ``K`` a multiple of 4, packed as ``cpu.qdense`` has it."""
-    return pack_int8x4(pack_dense(weight, width))
+    return pack_int8x4(pack_dense(weight, width), word)
+
+
+def _bytes_of(weight: Array, corrections: int) -> Array:
+    """Return blocks of packed weights as int8."""
+    if not corrections:
+        return unpack_int8x4(weight)
+    depth = weight.shape[1] - corrections - -(-corrections // weight.shape[2])
+    return unpack_corrected(weight, depth, corrections)
+
+
+def _position(
+    weight: Tensor, block: PrimExpr, step: PrimExpr, depth: int, corrections: int
+) -> PrimExpr:
+    """Return where along K the data of a step lie: steps behind the last one are corrections."""
+    if not corrections:
+        return step
+    word, words = step // INT8_PER_WORD, depth // INT8_PER_WORD
+    width = weight.shape[2]
+    number = maximum(word - words, 0)
+    row = number // width + (words + corrections)
+    place = cast(weight[block, row, number % width], INDEX)
+    return if_then_else(step < depth, step, place * INT8_PER_WORD + step % INT8_PER_WORD)
 
 
 def unsigned(x: Array) -> Array:
@@ -109,9 +135,10 @@ def _unsigned(x: PrimExpr) -> PrimExpr:
 
 
 def _byte(words: PrimExpr, number: PrimExpr) -> PrimExpr:
-    """Return byte ``number`` of four weights, with its sign."""
+    """Return byte ``number`` of four or two weights, with its sign."""
     shift = cast(number, DType.INT32) * 8
-    return cast(cast(binary(BinaryOp.SHR, words, shift), DType.INT8), DType.INT32)
+    wide = cast(words, DType.INT32)
+    return cast(cast(binary(BinaryOp.SHR, wide, shift), DType.INT8), DType.INT32)
 
 
 @operator("cpu.qconv", OpKind.ANCHOR)
@@ -129,7 +156,8 @@ class Int8x4Conv(Op):
     @staticmethod
     def reference(attrs: Int8ConvAttrs, data: Array, weight: Array) -> Array:
         """The canonical convolution of padded data, in float64, which is exact."""
-        plain = unpack_conv(unpack_int8x4(weight), attrs.outputs, attrs.kernel, attrs.groups)
+        blocks = _bytes_of(weight, attrs.corrections)
+        plain = unpack_conv(blocks, attrs.outputs, attrs.kernel, attrs.groups)
         widths = ((0, 0), (0, 0), *attrs.padding)
         first = np.pad(unsigned(data).transpose(_TO_FIRST), widths, constant_values=attrs.zero)
         free = Conv.Attrs(
@@ -147,19 +175,22 @@ class Int8x4Conv(Op):
         _, rows, columns, channels = data.shape
         inner, width = channels // attrs.groups, weight.shape[2]
         own, blocks = attrs.outputs // attrs.groups, weight.shape[0] // attrs.groups
-        kh, kw = (reduce_axis(n, f"k{d}") for d, n in enumerate(attrs.kernel))
-        c = reduce_axis(inner, "channel")
+        size, depth = weight.dtype.bytes, attrs.kernel[0] * attrs.kernel[1] * inner
+        k = reduce_axis(depth + INT8_PER_WORD * attrs.corrections)
 
         def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, o: PrimExpr) -> Reduction:
-            y_in = y * attrs.strides[0] + kh.var * attrs.dilation[0] - attrs.padding[0][0]
-            x_in = x * attrs.strides[1] + kw.var * attrs.dilation[1] - attrs.padding[1][0]
             group, column = o // own, o % own
-            value = _unsigned(data[n, y_in, x_in, group * inner + c.var])
+            block = group * blocks + column // width
+            at = _position(weight, block, k.var, depth, attrs.corrections)
+            tap, c = at // inner, at % inner
+            kh, kw = tap // attrs.kernel[1], tap % attrs.kernel[1]
+            y_in = y * attrs.strides[0] + kh * attrs.dilation[0] - attrs.padding[0][0]
+            x_in = x * attrs.strides[1] + kw * attrs.dilation[1] - attrs.padding[1][0]
+            value = _unsigned(data[n, y_in, x_in, group * inner + c])
             inside = all_of([y_in >= 0, y_in < rows, x_in >= 0, x_in < columns])
-            depth = (kh.var * attrs.kernel[1] + kw.var) * inner + c.var
-            words = weight[group * blocks + column // width, depth // INT8_PER_WORD, column % width]
+            words = weight[block, k.var // size, column % width]
             padded = if_then_else(inside, value, IntImm(attrs.zero, DType.INT32))
-            return sum_over(padded * _byte(words, depth % INT8_PER_WORD), (kh, kw, c))
+            return sum_over(padded * _byte(words, k.var % size), (k,))
 
         spatial = extents(attrs.windows.output_shape("cpu.qconv", (rows, columns)))
         return compute((data.shape[0], *spatial, attrs.outputs), element, name="cpu_qconv")
@@ -170,10 +201,11 @@ class Int8x4Dense(Op):
     """Product of bytes ``a[..., K]`` and packed weights, in int32."""
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
-        """``outputs``: columns of the result; ``is_narrow``: :func:`has_narrow_pairs`."""
+        """As of :class:`Int8ConvAttrs`; ``outputs``: columns of the result."""
 
         outputs: int
         is_narrow: bool = False
+        corrections: int = 0
 
     @staticmethod
     def type_rule(attrs: Attrs, a: TensorType, _weight: TensorType) -> TensorType:
@@ -183,21 +215,22 @@ class Int8x4Dense(Op):
     @staticmethod
     def reference(attrs: Attrs, a: Array, weight: Array) -> Array:
         """The product with the unpacked matrix, in float64, which is exact."""
-        matrix = unpack_dense(unpack_int8x4(weight), attrs.outputs).astype(np.float64)
+        blocks = _bytes_of(weight, attrs.corrections)
+        matrix = unpack_dense(blocks, attrs.outputs).astype(np.float64)
         product = Matmul.reference(Matmul.Attrs(), unsigned(a).astype(np.float64), matrix)
         return product.astype(np.int32)
 
     @staticmethod
     def compute(attrs: Attrs, a: Tensor, weight: Tensor) -> Tensor:
         """Sum over the depth."""
-        k, width = reduce_axis(a.shape[-1]), weight.shape[2]
+        depth, width, size = a.shape[-1], weight.shape[2], weight.dtype.bytes
+        k = reduce_axis(depth + INT8_PER_WORD * attrs.corrections)
 
         def element(*indices: PrimExpr) -> Reduction:
             *outer, o = indices
-            words = weight[o // width, k.var // INT8_PER_WORD, o % width]
-            return sum_over(
-                _unsigned(a[(*outer, k.var)]) * _byte(words, k.var % INT8_PER_WORD), (k,)
-            )
+            at = _position(weight, o // width, k.var, depth, attrs.corrections)
+            words = weight[o // width, k.var // size, o % width]
+            return sum_over(_unsigned(a[(*outer, at)]) * _byte(words, k.var % size), (k,))
 
         return compute((*a.shape[:-1], attrs.outputs), element, name="cpu_qdense")
 

@@ -4,9 +4,11 @@
 Data is read as 32-bit words (Int8x4), so strips, panels and register tiles are those of float32,
 and a step of a tile adds four products to each accumulator: 6 x 2 accumulators + 2 B + 1 A = 15 of
 16 ymm. The backend gives the step: ``vpdpbusd`` (AVX512-VNNI, AVX-VNNI), a dot micro-kernel (MVE,
-DSP instructions of Arm's M profile), or shifts (:func:`dot4_by_shifts`). Where there is a matrix
-unit and enough rows, its tiles are used instead. XNNPACK's ``qs8-gemm-*c4`` kernels and the VNNI
-layout pack four values of K in the same way.
+DSP instructions of Arm's M profile), or shifts (:func:`dot4_by_shifts`). Without VNNI, x86-64
+multiplies pairs of 16 bits by ``vpmaddwd`` (:class:`~.tiling.Int16x2`): data are widened where
+they are copied, weights where they are loaded, and the registers are those of float32. Where there
+is a matrix unit and enough rows, its tiles are used instead. XNNPACK's ``qs8-gemm-*c4`` kernels and
+the VNNI layout pack four values of K in the same way.
 """
 
 from __future__ import annotations
@@ -31,19 +33,21 @@ from ..targets import LoopTarget
 from .conv import Convolution, conv_loops, matrix_unit_extents
 from .dense import dense_loops
 from .group import operands
-from .int8x4 import INT8_PER_WORD, Int8ConvAttrs, Int8x4Dense
-from .loops import PackedView, load
+from .int8x4 import Int8ConvAttrs, Int8x4Dense
+from .loops import PackedView, Source, load
 from .matrix_unit import MatrixUnit, suits_matrix_unit
 from .matrix_unit_dense import matrix_unit_dense_loops
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
 from .open_conv import open_conv_loops
 from .open_dense import open_dense_loops
+from .packing import INT8_PER_WORD
 from .panel import flat_rows
-from .tiling import CpuTiling, DepthwiseMicroKernel, Taps
+from .tiling import CpuTiling, DepthwiseMicroKernel, Int16x2, Taps
 from .window import window_of
 
 Schedule: TypeAlias = Callable[[FusedGroup, LoopTarget], PrimFunc | None]
 
+_TOP_BITS_OF_PAIR = 0x800080
 _TOP_BITS = int.from_bytes(b"\x80" * INT8_PER_WORD, "little", signed=True)
 
 
@@ -102,12 +106,14 @@ class Int8x4Schedules(Struct, frozen=True):
         )
 
     def _source(
-        self, plain: CpuTiling, data: Buffer, *, is_narrow: bool
-    ) -> tuple[CpuTiling, PackedView] | None:
-        """Return the tile, and the data as it is read."""
+        self, plain: CpuTiling, data: Buffer, weight: Buffer, *, is_narrow: bool
+    ) -> tuple[CpuTiling, PackedView, Source] | None:
+        """Return the tile, and data and weights as they are read."""
         if plain.int8x4 is None:
             return None
         int8x4, signed = plain.int8x4, data.dtype.is_signed
+        if weight.dtype is DType.INT16:
+            return None if int8x4.int16x2 is None else _widened(plain, int8x4.int16x2, data, weight)
         plain_add = int8x4.add
         if is_narrow and int8x4.add_narrow is not None:
             plain_add, plain = int8x4.add_narrow, replace(plain, rows=int8x4.narrow_rows)
@@ -115,7 +121,8 @@ class Int8x4Schedules(Struct, frozen=True):
         micro_kernel = (
             None if int8x4.micro_kernel is None else partial(int8x4.micro_kernel, signed=signed)
         )
-        return replace(plain, add=add, micro_kernel=micro_kernel), PackedView(data, int8x4.load)
+        tiling = replace(plain, add=add, micro_kernel=micro_kernel)
+        return tiling, PackedView(data, int8x4.load), weight
 
     def conv(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``cpu.qconv``."""
@@ -127,19 +134,25 @@ class Int8x4Schedules(Struct, frozen=True):
         tiling = self.tiling_of(target, DType.INT32)
         if not isinstance(attrs, Int8ConvAttrs):
             return None
-        source = self._source(tiling, data, is_narrow=attrs.is_narrow)
+        source = self._source(tiling, data, weight, is_narrow=attrs.is_narrow)
         if source is None:
             return None
         window = window_of(data.shape[1:3], anchor.fused.output.shape[1:3], attrs)
+        if weight.dtype is DType.INT16:
+            tiling, words, pairs = source
+            blank, groups = attrs.zero | attrs.zero << 16, attrs.groups
+            conv = Convolution(words, pairs, attrs.outputs, groups, window, blank, copied=True)
+            return anchor.function(conv_loops(tiling, conv, anchor.epilogue))
 
         def work(source: PackedView, zero: int, *, copied: bool = False) -> Convolution:
             blank = int.from_bytes(bytes([zero] * INT8_PER_WORD), "little", signed=True)
             groups = attrs.groups
-            return Convolution(source, weight, attrs.outputs, groups, window, blank, copied)
+            operands = (source, weight, attrs.outputs, groups, window, blank, copied)
+            return Convolution(*operands, attrs.corrections)
 
         zero = attrs.zero ^ 0x80 if data.dtype.is_signed else attrs.zero
         if _is_open(data):
-            tiling, source = source
+            tiling, source, _ = source
             body = open_conv_loops(tiling, work(source, zero), anchor.epilogue)
             return anchor.function(body)
         by_unit = self._by_unit(tiling, data)
@@ -150,7 +163,7 @@ class Int8x4Schedules(Struct, frozen=True):
                 return anchor.function(
                     conv_loops(replace(tiling, unit=unit), conv, anchor.epilogue)
                 )
-        tiling, source = source
+        tiling, source, _ = source
         return anchor.function(conv_loops(tiling, work(source, zero), anchor.epilogue))
 
     def dense(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
@@ -163,12 +176,17 @@ class Int8x4Schedules(Struct, frozen=True):
         tiling = self.tiling_of(target, DType.INT32)
         if not isinstance(attrs, Int8x4Dense.Attrs):
             return None
-        source = self._source(tiling, data, is_narrow=attrs.is_narrow)
+        source = self._source(tiling, data, weight, is_narrow=attrs.is_narrow)
         if source is None:
             return None
         outer = list(data.shape[:-1])
+        if weight.dtype is DType.INT16:
+            tiling, words, pairs = source
+            rows = replace(flat_rows(words), copied=True)
+            body = dense_loops(tiling, rows, pairs, attrs.outputs, anchor.epilogue, outer)
+            return anchor.function(body)
         if _is_open(data):
-            tiling, source = source
+            tiling, source, _ = source
             body = open_dense_loops(
                 tiling, flat_rows(source), weight, attrs.outputs, anchor.epilogue, outer
             )
@@ -184,9 +202,9 @@ class Int8x4Schedules(Struct, frozen=True):
                         tiling, unit, rows, weight, outputs, anchor.epilogue, outer
                     )
                 )
-        tiling, source = source
-        body = dense_loops(tiling, flat_rows(source), weight, attrs.outputs, anchor.epilogue, outer)
-        return anchor.function(body)
+        tiling, source, _ = source
+        rest = (attrs.outputs, anchor.epilogue, outer, attrs.corrections)
+        return anchor.function(dense_loops(tiling, flat_rows(source), weight, *rest))
 
     def _by_unit(self, tiling: CpuTiling, data: Buffer) -> tuple[MatrixUnit, PackedView] | None:
         """Return the matrix unit, and the data as it is copied for it: unsigned."""
@@ -233,6 +251,22 @@ class Int8x4Schedules(Struct, frozen=True):
             )
             tiling = replace(tiling, lanes=depthwise.channels, neighbours=1)
         return anchor.function(nhwc_window_loops(work, tiling))
+
+
+def _widened(
+    plain: CpuTiling, int16x2: Int16x2, data: Buffer, weight: Buffer
+) -> tuple[CpuTiling, PackedView, PackedView]:
+    """Return the tile, and data and weights as pairs of 16 bits; signed data moved up by 128."""
+
+    def read(first: PrimExpr) -> PrimExpr:
+        pair = int16x2.load(first)
+        if not data.dtype.is_signed:
+            return pair
+        return binary(BinaryOp.XOR, pair, IntImm(_TOP_BITS_OF_PAIR, pair.dtype))
+
+    tiling = replace(plain, add=int16x2.add, rows=int16x2.rows)
+    words = PackedView(data, read, widened=2)
+    return tiling, words, PackedView(weight, int16x2.load_weight, widened=1)
 
 
 def _is_open(data: Buffer) -> bool:

@@ -57,12 +57,11 @@ from .dense import product_width
 from .int8x4 import dot4_by_shifts
 from .integer_sums import conv_sums_of, dense_sums_of, is_quantized_linear, multiplies_bytes
 from .matmul import transposes_panels
-from .nchw_depthwise import suits_nchw_depthwise
+from .nchw_depthwise import depthwise_planes, suits_line, suits_nchw_depthwise
 from .operators import (
     Dense,
     Depthwise,
     NchwAvgPool,
-    NchwDepthwise,
     NchwMaxPool,
     NhwcAvgPool,
     NhwcGridSample,
@@ -224,12 +223,7 @@ class _Layout(Struct):
 
     def _depthwise_planes(self, node: Call) -> bool:
         """An image in the model's layout is not turned round for windows within channels."""
-        data, weight, *bias = (self.plain(arg) for arg in node.args)
-        result = call(NchwDepthwise, data, weight, attrs=node.attrs, span=node.span)
-        for term in bias:
-            column = reshaped(term, (*tensor_type(term).shape, 1, 1))
-            result = call(Add, result, column, span=node.span)
-        self.first[node] = result
+        self.first[node] = depthwise_planes(node, [self.plain(arg) for arg in node.args])
         return True
 
     def _quantized(self, node: Call) -> bool:
@@ -321,6 +315,10 @@ class _Layout(Struct):
         wide = of_height_one(node, [self.plain(arg) for arg in node.args])
         if wide is None:
             return False
+        if not has_open_size(node) and suits_line(node.args[0], wide, self.tiling):
+            planes = depthwise_planes(wide, wide.args)
+            self.first[node] = reshaped(planes, tensor_type(node).shape)
+            return True
         source, weight, *bias = wide.args
         result = self._packed_conv(wide, moved(source, TO_LAST), weight)
         for term in bias:

@@ -27,15 +27,17 @@ class PackedView(Struct, frozen=True):
     Attributes:
         buffer: The buffer.
         read: From the load of the first element, the integer.
+        widened: Elements in an integer, of more bits there; 0 if they fill it as they are.
     """
 
     buffer: Buffer
     read: Callable[[PrimExpr], PrimExpr]
+    widened: int = 0
 
     @property
     def elements_per_word(self) -> int:
         """Elements of the buffer in an integer."""
-        return self.dtype.bytes // self.buffer.dtype.bytes
+        return self.widened or self.dtype.bytes // self.buffer.dtype.bytes
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -32,6 +32,7 @@ from intarsia_ir.tir.walk import expr_nodes, statements, substitute
 from intarsia_runtime.dtype import DType
 
 from ..typical import typical
+from .corrections import Corrections
 from .loops import load, seq, serial, store, unrolled, vectorized
 from .prefetch import OpenWeightPrefetch, WeightPrefetch, with_prefetch
 from .tiling import CpuTiling
@@ -57,6 +58,7 @@ def register_tile(
     weight_prefetch: WeightPrefetch | OpenWeightPrefetch | None = None,
     initial: Callable[[PrimExpr, PrimExpr], PrimExpr] | None = None,
     numbers_rows: bool = False,
+    corrections: Corrections | None = None,
 ) -> Stmt:
     """Return the loops of one tile.
 
@@ -74,9 +76,9 @@ def register_tile(
         initial: ``initial(row, column)``: what a sum starts from; zero if ``None``.
         numbers_rows: Whether ``left`` and ``epilogue`` get rows as numbers, because rows lie
             anywhere, and no arithmetic on a variable tells where.
+        corrections: Of B, added behind the last step.
     """
-    lanes = tiling.lanes
-    vectors = -(-columns // lanes)
+    lanes, vectors = tiling.lanes, -(-columns // tiling.lanes)
     partial_sums, extents = _partial_sums(tiling, largest, steps) if initial is None else (1, steps)
     acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, MemoryScope.REGISTER)
     rows_of = _numbered if numbers_rows else _unrolled_rows
@@ -98,10 +100,36 @@ def register_tile(
         body, prefetch = _each_accumulator(acc, lanes, multiply_add, rows_of), weight_prefetch
         return body if prefetch is None else prefetch.around(body, step, extents, (rows, lanes))
 
-    clear = _cleared(acc, lanes, initial)
     stores = rows_of(rows, lambda r: _store_row(acc, (r, rows), columns, lanes, epilogue))
     operands = _distant_operands(epilogue, rows, columns, lanes, dtype, numbers_rows=numbers_rows)
-    return Allocate(acc, with_prefetch(tiling.prefetch, operands, seq(clear, nest(()), stores)))
+    sums = seq(_cleared(acc, lanes, initial), nest(()), *_corrected(tiling, acc, rows, corrections))
+    return Allocate(acc, with_prefetch(tiling.prefetch, operands, seq(sums, stores)))
+
+
+def _corrected(
+    tiling: CpuTiling, acc: Buffer, rows: int, corrections: Corrections | None
+) -> Iterator[Stmt]:
+    """Yield what adds products of corrections; of partial sums of a result, to the first."""
+    if corrections is None:
+        return
+    assert tiling.add is not None  # products of words have a step of their own
+    add, lanes, columns = tiling.add, tiling.lanes, acc.shape[1]
+
+    def step(number: PrimExpr, place: PrimExpr) -> Stmt:
+        def multiply_add(row: PrimExpr, column: PrimExpr) -> Stmt:
+            total = load(acc, row, column)
+            a, b = corrections.left(row, place), corrections.right(number, column)
+            return store(acc, (row, column), add(total, a, b))
+
+        def row(r: PrimExpr) -> Stmt:
+            def vector(v: PrimExpr) -> Stmt:
+                return vectorized(lanes, lambda i: multiply_add(r, v * lanes + i))
+
+            return unrolled(columns // lanes, vector, "v")
+
+        return _unrolled_rows(rows, row)
+
+    yield corrections.loop(step)
 
 
 def _cleared(

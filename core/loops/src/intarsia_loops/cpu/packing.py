@@ -14,8 +14,11 @@ from functools import partial
 import numpy as np
 
 from intarsia_ir.writing.deferred import DeferredArray
+from intarsia_runtime.dtype import DType
 
 Array = np.ndarray
+INT8_PER_WORD = 4
+"""Products that one instruction adds up."""
 
 
 def pack_dense(weight: Array, width: int) -> Array:
@@ -129,3 +132,23 @@ def _fill_depthwise(parts: Array, packed: Array) -> None:
 def unpack_depthwise(packed: Array) -> Array:
     """Undo :func:`pack_depthwise`."""
     return np.ascontiguousarray(packed.transpose(2, 0, 1)[:, None])
+
+
+def pack_int8x4(weight: Array, word: DType = DType.INT32) -> Array:
+    """Return ``[..., depth, width]`` of int8 as ``[..., depth / 4, width]`` of int32.
+
+    Words of int16 hold two each: ``[..., depth / 2, width]``.
+    """
+    *outer, depth, width = weight.shape
+    split = weight.reshape(*outer, depth // word.bytes, word.bytes, width)
+    bytes_last = np.ascontiguousarray(np.moveaxis(split, -2, -1))
+    return bytes_last.view(f"<i{word.bytes}").reshape(*outer, depth // word.bytes, width)
+
+
+def unpack_int8x4(packed: Array) -> Array:
+    """Undo :func:`pack_int8x4`."""
+    *outer, words, width = packed.shape
+    size = packed.dtype.itemsize
+    split = np.ascontiguousarray(packed).view(np.int8).reshape(*outer, words, width, size)
+    joined = np.moveaxis(split, -1, -2).reshape(*outer, words * size, width)
+    return np.ascontiguousarray(joined)

@@ -20,6 +20,7 @@ from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, const, index
 from intarsia_ir.tir.stmt import Allocate, Stmt
 
+from .corrections import corrections_of
 from .loops import (
     EpilogueStore,
     Source,
@@ -107,15 +108,17 @@ class Panel(Struct, frozen=True):
         outer: Dimensions that the rows of the result stand for.
         rows: First row, how many, and rows of a tile.
         columns: First block, how many, and how many columns of each are there.
+        corrections: Of a block of weights of bytes.
     """
 
     tiling: CpuTiling
     left: Matrix
-    weight: Buffer
+    weight: Source
     epilogue: EpilogueStore
     outer: list[int]
     rows: tuple[PrimExpr, int, int]
     columns: tuple[PrimExpr, int, int]
+    corrections: int = 0
 
     def full_k(self) -> Stmt:
         """Multiply, block by block."""
@@ -165,7 +168,7 @@ class Panel(Struct, frozen=True):
         start, size, tile = self.rows
         first, blocks, used = self.columns
         wanted = needs_copy(left) if tiling.copies_rows is None else tiling.copies_rows
-        packed = wanted and blocks > 1
+        packed = left.copied or (wanted and blocks > 1)
         panel = Buffer("panel", (size, depth + 16), weight.dtype, MemoryScope.STACK)
 
         def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:
@@ -187,6 +190,10 @@ class Panel(Struct, frozen=True):
                         tiling.prefetch, weight, (number + 1, low), depth, (row, size), count
                     ),
                     initial=None if sums is None else sums.reader(number, row),
+                    corrections=corrections_of(
+                        *(weight, number, left.k, self.corrections),
+                        lambda r, place: element(row + r, place),
+                    ),
                 )
 
             return for_parts(cut(size, tile), tiled, "m")

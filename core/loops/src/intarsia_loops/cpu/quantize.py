@@ -20,17 +20,15 @@ from intarsia_ir.ops.unary import Cast, Round
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import product
 
+from .corrections import pack_corrected
 from .int8x4 import (
-    INT8_PER_WORD,
     Int8ConvAttrs,
     Int8Depthwise,
     Int8x4Conv,
     Int8x4Dense,
     has_narrow_pairs,
-    pack_int8x4_conv,
-    pack_int8x4_dense,
 )
-from .packing import pack_depthwise
+from .packing import INT8_PER_WORD, pack_conv, pack_dense, pack_depthwise, pack_int8x4
 from .tiling import CpuTiling, int8x4_width
 from .window_words import row_windows
 
@@ -194,12 +192,40 @@ def _byte_sums(
         return total, np.zeros(int(outputs), np.int64)
     padded_weight = _padded_to_words(weight, 1)
     width = int8x4_width(outputs // plain.groups, tiling)
-    packed = constant(pack_int8x4_conv(padded_weight, plain.groups, width), span=span)
+    blocks = pack_conv(padded_weight, plain.groups, width)
+    words = _words(source, blocks, tiling, is_narrow=has_narrow_pairs(padded_weight, 1))
+    attrs = replace(attrs, is_narrow=words.is_narrow, corrections=words.corrections)
+    packed = constant(words.weight, span=span)
     source = padded(source, padded_weight.shape[1] * plain.groups, x_zero)
-    attrs = replace(attrs, is_narrow=has_narrow_pairs(padded_weight, 1))
     total = call(Int8x4Conv, source, packed, attrs=attrs, span=span)
     sums: Array = padded_weight.astype(np.int64).sum(axis=(1, 2, 3))
     return total, -attrs.zero * sums
+
+
+class _Words(Struct, frozen=True):
+    """Packed weights, and how they are multiplied."""
+
+    weight: Array
+    is_narrow: bool
+    corrections: int = 0
+
+
+def _words(source: Expr, blocks: Array, tiling: CpuTiling, *, is_narrow: bool) -> _Words:
+    """Pack blocks of int8: four a word, with corrections if few are too large, or pairs.
+
+    Loops of open sizes read words without corrections.
+    """
+    int8x4 = tiling.int8x4
+    if int8x4 is None or int8x4.int16x2 is None or not tensor_type(source).is_static:
+        return _Words(pack_int8x4(blocks), is_narrow)
+    if int8x4.add_narrow is None:
+        return _Words(pack_int8x4(blocks, DType.INT16), is_narrow=False)
+    corrected = None if is_narrow else pack_corrected(blocks)
+    if corrected is not None:
+        return _Words(corrected[0], True, corrected[1])
+    if is_narrow:
+        return _Words(pack_int8x4(blocks), is_narrow)
+    return _Words(pack_int8x4(blocks, DType.INT16), is_narrow=False)
 
 
 def has_whole_groups(attrs: Conv.Attrs, weight: Array) -> bool:
@@ -263,9 +289,16 @@ def _dense_byte_sums(
     matrix = _padded_to_words(weight, 0)
     outputs, (*rows, _) = matrix.shape[1], tensor_type(source).shape
     width = int8x4_width(outputs, tiling, is_one_row=product(rows) == 1)
-    packed = constant(pack_int8x4_dense(matrix, width), span=node.span)
+    blocks, is_narrow = pack_dense(matrix, width), has_narrow_pairs(matrix, 0)
+    if product(rows) == 1:  # weights of a row alone arrive no faster than any are multiplied
+        words = _Words(pack_int8x4(blocks), is_narrow)
+    else:
+        words = _words(source, blocks, tiling, is_narrow=is_narrow)
+    attrs = Int8x4Dense.Attrs(
+        outputs=outputs, is_narrow=words.is_narrow, corrections=words.corrections
+    )
+    packed = constant(words.weight, span=node.span)
     source = padded(source, matrix.shape[0], 0)
-    attrs = Int8x4Dense.Attrs(outputs=outputs, is_narrow=has_narrow_pairs(matrix, 0))
     total = call(Int8x4Dense, source, packed, attrs=attrs, span=node.span)
     return total, matrix.astype(np.int64).sum(axis=0)
 

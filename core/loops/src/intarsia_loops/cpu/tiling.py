@@ -73,6 +73,25 @@ class DepthwiseMicroKernel(Struct, frozen=True):
     channels: int
 
 
+class Int16x2(Struct, frozen=True):
+    """How a backend multiplies 8-bit operands in 16 bits: two neighbours widened to a 32-bit word.
+
+    Two products of a byte and a signed byte fit 32 bits whatever they are. Data are widened when
+    they are copied to a strip or a panel; weights, when a tile loads them.
+
+    Attributes:
+        load: ``load(first)``: two unsigned bytes from ``first`` on, a load of a byte, widened.
+        load_weight: ``load_weight(pair)``: the two signed bytes of ``pair``, a load of 16 bits.
+        add: ``add(total, left, right)``: ``total`` plus two products (``vpmaddwd``).
+        rows: Rows of a tile two vectors wide.
+    """
+
+    load: Callable[[PrimExpr], PrimExpr]
+    load_weight: Callable[[PrimExpr], PrimExpr]
+    add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
+    rows: int
+
+
 class Int8x4(Struct, frozen=True):
     """How a backend multiplies 8-bit operands: four neighbouring bytes packed in a 32-bit word.
 
@@ -90,6 +109,8 @@ class Int8x4(Struct, frozen=True):
         add_narrow: What is faster than ``add`` for weights that
             :func:`~.int8x4.has_narrow_pairs`; ``None`` if nothing is.
         narrow_rows: Rows of a tile two vectors wide with it.
+        int16x2: What is faster than ``add`` for all other weights of several rows of data; ``None``
+            if nothing is.
     """
 
     load: Callable[[PrimExpr], PrimExpr]
@@ -101,6 +122,7 @@ class Int8x4(Struct, frozen=True):
     unit: MatrixUnit | None = None
     add_narrow: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
     narrow_rows: int = 0
+    int16x2: Int16x2 | None = None
 
 
 class Bf16x2(Struct, frozen=True):

@@ -18,7 +18,7 @@ from intarsia_ir.ops.nn import Conv
 from intarsia_ir.ops.shape import Concatenate
 from intarsia_ir.ops.slicing import Pad, StridedSlice
 
-from .int8x4 import INT8_PER_WORD
+from .packing import INT8_PER_WORD
 
 Array = np.ndarray
 

@@ -17,8 +17,11 @@ from ..functions import (
     DOT,
     DOT_BY_PAIRS,
     DOT_OF_NARROW,
+    DOT_OF_PAIRS,
     EXCHANGES,
     FUNCTIONS,
+    LOAD_SIGNED_PAIR,
+    LOAD_UNSIGNED_PAIR,
     LOAD_WORD,
     MULTIPLY_BYTES,
     MULTIPLY_PAIRS,
@@ -93,7 +96,7 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
     if (
         call.kind != "llvm"
         or call.function not in FUNCTIONS
-        or call.function in (PREFETCH, LOAD_WORD)
+        or call.function in (PREFETCH, LOAD_WORD, LOAD_SIGNED_PAIR, LOAD_UNSIGNED_PAIR)
     ):
         raise UnsupportedError(
             f"the LLVM code generator has no function '{call.function}' of '{call.kind}'",
@@ -119,6 +122,8 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
         return _dot_by_pairs(w, call, args)
     if call.function == DOT_OF_NARROW:
         return _dot_of_narrow(w, call, args)
+    if call.function == DOT_OF_PAIRS:
+        return _dot_of_pairs(w, call, args)
     if call.function == "llvm.fptosi":
         return w.emit(f"fptosi {old} {args[0]} to {kind}")
     if call.function == "llvm.copysign":
@@ -153,6 +158,17 @@ def _dot_by_pairs(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
     even = w.emit(f"call {kind} {function}({half} {data_even}, {half} {weight_even})")
     odd = w.emit(f"call {kind} {function}({half} {data_odd}, {half} {weight_odd})")
     both = w.emit(f"add {kind} {even}, {odd}")
+    return w.emit(f"add {kind} {total}, {both}")
+
+
+def _dot_of_pairs(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    """Multiply halves of 32 bits, which were bytes, and add up pairs: no sum overflows."""
+    total, data, weight = args
+    lanes = call.lanes
+    kind, half = vector_type("i32", lanes), vector_type("i16", 2 * lanes)
+    halves = [w.once(f"bitcast {kind} {value} to {half}", value) for value in (data, weight)]
+    function = w.declarations.use(kind, MULTIPLY_PAIRS[lanes], (half, half))
+    both = w.emit(f"call {kind} {function}({half} {halves[0]}, {half} {halves[1]})")
     return w.emit(f"add {kind} {total}, {both}")
 
 

@@ -130,6 +130,10 @@ class Expressions(Struct):
                 return self.slot or "0"
             case CallTarget(kind="llvm", function="llvm.quad", args=(Load() as first,)):
                 return self._load_word(first)
+            case CallTarget(kind="llvm", function="llvm.pair.unsigned", args=(Load() as first,)):
+                return self._load_pair(first, "zext", 2)
+            case CallTarget(kind="llvm", function="llvm.pair.signed", args=(Load() as first,)):
+                return self._load_pair(first, "sext", 1)
             case CallTarget():
                 return emit_target_call(w, expr, [self.value(arg) for arg in expr.args])
             case Ramp():
@@ -264,6 +268,17 @@ class Expressions(Struct):
         pointer = self.address(first.buffer, first.indices)
         memory = memory_type(DType.INT32, first.lanes)
         return self.w.load(memory, pointer, 1, self.buffers[first.buffer])
+
+    def _load_pair(self, first: Load, extend: str, stride: int) -> str:
+        """Load two bytes for each lane, side by side, and widen them to the halves of 32 bits."""
+        last = first.indices[-1]
+        if isinstance(last, Ramp) and last.stride != stride:
+            raise VerifyError(f"a pair of bytes of elements {last.stride} apart, not {stride}")
+        pointer = self.address(first.buffer, first.indices)
+        narrow, wide = vector_type("i8", 2 * first.lanes), vector_type("i16", 2 * first.lanes)
+        raw = self.w.load(narrow, pointer, 1, self.buffers[first.buffer])
+        halves = self.w.emit(f"{extend} {narrow} {raw} to {wide}")
+        return self.w.emit(f"bitcast {wide} {halves} to {register_type(DType.INT32, first.lanes)}")
 
     def _prefetch(self, element: Load) -> str:
         """Fetch the cache line of an element, which may lie outside the buffer."""

@@ -21,7 +21,7 @@ from intarsia_loops.cpu.argmax_rows import argmax_kernel
 from intarsia_loops.cpu.int8x4 import dot4_by_shifts
 from intarsia_loops.cpu.softmax import softmax_kernel
 from intarsia_loops.cpu.table import OnWorkspace, Schedule, Schedules
-from intarsia_loops.cpu.tiling import Bf16x2, CpuTiling, Int8x4, fit_caches
+from intarsia_loops.cpu.tiling import Bf16x2, CpuTiling, Int8x4, Int16x2, fit_caches
 from intarsia_loops.cpu.transpose import transpose_kernel
 from intarsia_loops.loops import default_loops
 from intarsia_loops.targets import LoopTarget
@@ -34,6 +34,9 @@ from ..functions import (
     DOT,
     DOT_BY_PAIRS,
     DOT_OF_NARROW,
+    DOT_OF_PAIRS,
+    LOAD_SIGNED_PAIR,
+    LOAD_UNSIGNED_PAIR,
     LOAD_WORD,
     MOST_SLOTS,
     PREFETCH,
@@ -62,7 +65,10 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
     rows = 14 if machine.registers == 32 else 6
     # Ones, and the pairs that they multiply, take two registers: a row of sums.
     narrow = dot_of_narrow if by_pairs and machine.byte_pairs else None
-    int8x4 = Int8x4(load_word, add, unit=unit, add_narrow=narrow, narrow_rows=rows - 1)
+    pairs = Int16x2(load_unsigned_pair, load_signed_pair, dot_of_pairs, rows) if by_pairs else None
+    int8x4 = Int8x4(
+        load_word, add, unit=unit, add_narrow=narrow, narrow_rows=rows - 1, int16x2=pairs
+    )
     if by_pairs and dtype is DType.INT32:
         rows -= 2  # weights and data of even and odd bytes take four registers more
     return CpuTiling(
@@ -79,6 +85,21 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
 def load_word(first: PrimExpr) -> PrimExpr:
     """Return the 32 bits at the place of ``first``, a load of a byte or of bfloat16."""
     return CallTarget("llvm", LOAD_WORD, (first,), DType.INT32, 1)
+
+
+def load_unsigned_pair(first: PrimExpr) -> PrimExpr:
+    """Return two bytes of data, from ``first``, a load of a byte, on, as halves of 32 bits."""
+    return CallTarget("llvm", LOAD_UNSIGNED_PAIR, (first,), DType.INT32, 1)
+
+
+def load_signed_pair(pair: PrimExpr) -> PrimExpr:
+    """Return the bytes of ``pair``, a load of 16 bits, with their signs as halves of 32 bits."""
+    return CallTarget("llvm", LOAD_SIGNED_PAIR, (pair,), DType.INT32, 1)
+
+
+def dot_of_pairs(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+    """Add two products of 16-bit integers by one instruction."""
+    return CallTarget("llvm", DOT_OF_PAIRS, (total, left, right), DType.INT32, 1)
 
 
 def dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:

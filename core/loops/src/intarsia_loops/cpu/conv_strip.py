@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The strip of a convolution: input rows copied with their padding, and how a tile reads them.
+
+A strip holds the neighbouring rows that its results read. One row of results with a dilated window
+reads rows that are ``dilation`` apart: its strip holds those ``KH`` alone. (3x3 with a dilation of
+18 over 33 rows: 3 rows, not 37.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import PrimExpr, const, index, maximum, minimum
+from intarsia_ir.tir.stmt import Stmt
+
+from .loops import Source, copy_rows, load, seq, serial, store
+from .row_segments import SegmentCopy
+from .tiling import CpuTiling
+from .window import Window
+
+
+class Convolution(Struct, frozen=True):
+    """Operands of one convolution.
+
+    Attributes:
+        data: ``[N, H, W, C]``; ``N`` may be open where a window has several taps.
+        weight: Packed ``[groups * blocks, KH * KW * C / groups, width]``.
+        outputs: Channels of the result.
+        groups: Groups of channels.
+        window: Geometry.
+        padding_value: What padding holds.
+        copied: Whether rows are copied though no window leaves the image.
+        corrections: Of a block of weights of bytes.
+    """
+
+    data: Source
+    weight: Source
+    outputs: int
+    groups: int
+    window: Window
+    padding_value: int = 0
+    copied: bool = False
+    corrections: int = 0
+
+    @property
+    def inner(self) -> int:
+        """Input channels of a group."""
+        return self.data.shape[3] // self.groups
+
+    @property
+    def columns(self) -> int:
+        """Output channels of a group."""
+        return self.outputs // self.groups
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether strips are copied before they are multiplied."""
+        return self.copied or self.window.is_padded
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Extents of the loops to sum over; without dilation, a row of a copied strip is one."""
+        (kh, kw), inner = self.window.kernel, self.inner
+        joined = self.is_copied and (self.window.dilation[1] == 1 or kw == 1)
+        return (kh, kw * inner) if joined else (kh, kw, inner)
+
+
+class ConvWorkItem(Struct, frozen=True):
+    """One item of work."""
+
+    image: PrimExpr
+    row: PrimExpr
+    group: PrimExpr
+    block: PrimExpr
+    blocks: int
+    column: PrimExpr | None = None  # of the first result, where rows are cut
+
+    def across(self, x: PrimExpr) -> PrimExpr:
+        """Return the column of result number ``x`` of a row."""
+        return x if self.column is None else self.column + x
+
+
+def strip_rows(window: Window, height: int, *, is_segment: bool) -> tuple[int, int]:
+    """Return how many input rows the strip of ``height`` rows of results holds, and their distance.
+
+    Segments of rows are copied from neighbouring rows.
+    """
+    if height == 1 and not is_segment:
+        return window.kernel[0], window.dilation[0]
+    return window.span(0, height), 1
+
+
+def fill_strip(
+    tiling: CpuTiling,
+    conv: Convolution,
+    work_item: ConvWorkItem,
+    strip: Buffer,
+    size: tuple[tuple[int, int], int],
+) -> Stmt:
+    """Copy the rows that a strip reads; what is outside the input is blank.
+
+    ``size`` is of the strip, rows and columns, with the distance of rows in the input.
+    """
+    span, distance = size
+    window, inner = conv.window, conv.inner
+    rows, columns = window.size
+    if work_item.column is not None:
+        return _segment_copy(conv, work_item, strip).loops(tiling.lanes)
+    before = min(window.padding[1], span[1])
+    inside = max(0, min(columns, span[1] - before))
+    after = span[1] - before - inside
+    first = work_item.row * window.strides[0] - window.padding[0]
+    channel = work_item.group * inner
+
+    def blank(row: PrimExpr, start: int, count: int) -> Stmt:
+        zero, begin, width = const(conv.padding_value, strip.dtype), start * inner, count * inner
+        return copy_rows(width, tiling.lanes, lambda c: store(strip, (row, c + begin), zero))
+
+    def copied(row: PrimExpr) -> Stmt:
+        source = first + row * distance
+
+        def pixel(w: PrimExpr) -> Stmt:
+            return copy_rows(
+                inner,
+                tiling.lanes,
+                lambda c: store(
+                    strip,
+                    (row, (w + before) * inner + c),
+                    load(conv.data, work_item.image, source, w, channel + c),
+                ),
+            )
+
+        def full_tiles(c: PrimExpr) -> Stmt:
+            value = load(conv.data, work_item.image, source, index(0), c)
+            return store(strip, (row, c + before * inner), value)
+
+        if conv.groups == 1:
+            body = copy_rows(inside * inner, tiling.lanes, full_tiles)
+        else:
+            body = serial(inside, pixel, "w")
+        return seq(
+            blank(row, 0, before),
+            body,
+            blank(row, before + inside, after),
+        )
+
+    low, high = _rows_inside(first, rows, span[0], distance)
+    return seq(
+        serial(low, lambda r: blank(r, 0, span[1]), "r"),
+        serial(high - low, lambda r: copied(low + r), "r"),
+        serial(index(span[0]) - high, lambda r: blank(high + r, 0, span[1]), "r"),
+    )
+
+
+def _rows_inside(
+    first: PrimExpr, rows: int, lines: int, distance: int
+) -> tuple[PrimExpr, PrimExpr]:
+    """Return the first line of a strip that is a row of the input, and the one behind the last."""
+    low = minimum(maximum((index(distance - 1) - first) // distance, 0), lines)
+    high = (index(rows + distance - 1) - first) // distance
+    return low, maximum(minimum(high, lines), low)
+
+
+def _segment_copy(conv: Convolution, work_item: ConvWorkItem, strip: Buffer) -> SegmentCopy:
+    """Return the copy of what a piece of a row reads."""
+    window, channel = conv.window, work_item.group * conv.inner
+    assert work_item.column is not None  # of a row that is cut
+    first = (
+        work_item.row * window.strides[0] - window.padding[0],
+        work_item.column * window.strides[1] - window.padding[1],
+    )
+
+    def element(row: PrimExpr, column: PrimExpr, c: PrimExpr) -> PrimExpr:
+        return load(conv.data, work_item.image, row, column, channel + c)
+
+    padding_value = const(conv.padding_value, strip.dtype)
+    joined = conv.groups == 1
+    return SegmentCopy(strip, conv.inner, window.size, first, padding_value, element, joined)
+
+
+Read = Callable[[PrimExpr, PrimExpr, "tuple[PrimExpr, ...]"], PrimExpr]
+
+
+def read_directly(conv: Convolution, work_item: ConvWorkItem) -> Read:
+    """Read windows from the input itself; steps are rows, columns and channels of the kernel."""
+    window, inner = conv.window, conv.inner
+    (sh, sw), (dh, dw) = window.strides, window.dilation
+
+    def read(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
+        return load(
+            conv.data,
+            work_item.image,
+            (work_item.row + row) * sh + k[0] * dh,
+            column * sw + k[1] * dw,
+            work_item.group * inner + k[2],
+        )
+
+    return read
+
+
+def read_strip(conv: Convolution, strip: Buffer, distance: int) -> Read:
+    """Read windows from the padded strip, whose rows are so far apart in the input."""
+    window, inner = conv.window, conv.inner
+    (sh, sw), (dh, dw) = window.strides, window.dilation
+    dh = dh // distance
+
+    def joined(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
+        return load(strip, row * sh + k[0] * dh, column * (sw * inner) + k[1])
+
+    def apart(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
+        return load(strip, row * sh + k[0] * dh, (column * sw + k[1] * dw) * inner + k[2])
+
+    return joined if len(conv.steps) == 2 else apart
