@@ -10,9 +10,9 @@ are computed by strips, as in ``conv.py``, but strips are sized when they run::
         for tile of results of the strip:          # register tile, micro_kernel.py
           for kh, (kw x c):                        # K; contiguous in strip and weights
 
-- Strip: a buffer of ``strip_bytes``, a number. Its rows are as long as a piece of a row of the
-  image needs, and it has as many as fit. Long rows are cut into pieces that fit; the last strip
-  and the last piece overlap the ones before.
+- Strip: a buffer of ``strip_bytes``, or of a whole padded image if that is less. Its rows are as
+  long as a piece of a row of the image needs, and it has as many as fit. Long rows are cut into
+  pieces that fit; the last strip and the last piece overlap the ones before.
 - Registers: as in ``conv.py``. A tile takes results of a strip in the order in which they lie: it
   goes on in the next row where a row ends. So no width leaves a remainder; only behind the last
   tile of a strip there are smaller ones of 4 results (``open_dense.py``). Where the first result
@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -46,6 +47,8 @@ from intarsia_ir.tir.expr import (
 )
 from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 from intarsia_runtime.size import Dim
+from intarsia_runtime.size import maximum as maximum_size
+from intarsia_runtime.size import minimum as minimum_size
 
 from .conv import Convolution, conv_loops
 from .loops import EpilogueStore, copy_rows, let_all, load, parallel, seq, serial, store, vectorized
@@ -155,6 +158,15 @@ class _OpenConv:
         body = parallel(batch * conv.groups * strips * pieces * shares, item)
         return let_all(bound, body)
 
+    def _strip_size(self) -> int:
+        """Return how many elements a strip has at most: no more than a whole padded image."""
+        window = self._conv.window
+        rows, columns = (
+            (maximum_size(size, 1) - 1) * stride + window.span(axis, 1)
+            for axis, (size, stride) in enumerate(zip(window.output, window.strides, strict=True))
+        )
+        return cast("int", minimum_size(rows * columns * self._conv.inner, self._capacity))
+
     def _span(self, axis: int, results: PrimExpr) -> PrimExpr:
         window = self._conv.window
         return (results - 1) * window.strides[axis] + window.span(axis, 1)
@@ -163,7 +175,7 @@ class _OpenConv:
         if not self._copied:
             return self._by_blocks(work, self._direct(work))
         conv = self._conv
-        strip = Buffer("strip", (self._capacity,), conv.data.dtype, MemoryScope.STACK)
+        strip = Buffer("strip", (self._strip_size(),), conv.data.dtype, MemoryScope.STACK)
         across, pitch = TirVar("across"), TirVar("pitch")
         bound = [(across, self._span(1, work.width)), (pitch, across * conv.inner)]
         if self._skips:

@@ -24,12 +24,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import cast
 
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import INDEX, PrimExpr, TirVar, equal, index, maximum, minimum, select
 from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
+from intarsia_runtime.size import maximum as maximum_size
+from intarsia_runtime.size import minimum as minimum_size
 
 from .loops import EpilogueStore, cut, for_parts, let_all, load, parallel, seq, serial, store
 from .micro_kernel import register_tile
@@ -63,7 +66,9 @@ def open_winograd_loops(
     stationary = conv.weight.bytes < BAND_BYTES
     band = max(1, (_BAND_BYTES if stationary else 2 * _BAND_BYTES) // tile_bytes)
     # A tile more: the 16 elements of a tile would lie a power of two apart, in one set of a cache.
-    wide = Buffer("wide", (SIZE * SIZE, band + 1, channels), conv.data.dtype)
+    # A group that no smaller one stands in for reads tiles behind the last, and drops the results.
+    most = cast("int", maximum_size(minimum_size(batch * prod(conv.grid), band), _SMALL))
+    wide = Buffer("wide", (SIZE * SIZE, most + 1, channels), conv.data.dtype)
 
     bands, count, first = TirVar("bands"), TirVar("count"), TirVar("first")
 

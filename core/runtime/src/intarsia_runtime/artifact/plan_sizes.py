@@ -10,6 +10,7 @@ from ..dtype import DType
 from ..errors import ArtifactError
 from ..size import Dim, Size
 from .plan import (
+    THREADS,
     ArgumentSource,
     CallPlan,
     GuardStep,
@@ -33,7 +34,8 @@ def verify_sizes(plan: CallPlan) -> None:
     known: set[str] = set()
     for source in plan.open.variables if plan.open is not None else ():
         inputs = plan.inputs[source.input : source.input + 1]
-        if not inputs or source.axis >= len(inputs[0].shape):
+        is_axis = len(inputs) > 0 and source.axis < len(inputs[0].shape)
+        if source.name != THREADS and not is_axis:
             raise ArtifactError(f"size '{source.name}' of the plan is that of no input")
         known.add(source.name)
     for name in plan.open.names[len(plan.open.variables) :] if plan.open is not None else ():
