@@ -39,6 +39,7 @@ from intarsia_ir.tir.expr import (
     IntImm,
     PrimExpr,
     TirVar,
+    all_of,
     const,
     index,
     maximum,
@@ -84,7 +85,10 @@ def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStor
     if point:
         outer = list(conv.data.shape[:-1])
         rows = flat_rows(conv.data)
-        return open_dense_loops(tiling, rows, conv.weight, conv.outputs, epilogue, outer)
+        is_image = any(isinstance(size, Dim) for size in conv.data.shape[1:3])
+        return open_dense_loops(
+            tiling, rows, conv.weight, conv.outputs, epilogue, outer, many=is_image
+        )
     return _OpenConv(tiling, conv, epilogue).loops()
 
 
@@ -243,11 +247,7 @@ class _OpenConv:
                 middle,
                 cleared(begin + high * inner, (across - high) * inner),
             )
-            return IfStmt(
-                source < 0,
-                cleared(begin, pitch),
-                IfStmt(source < rows, there, cleared(begin, pitch)),
-            )
+            return IfStmt(all_of([source >= 0, source < rows]), there, cleared(begin, pitch))
 
         if not work.taps:
             return let_all(inside, serial(self._span(0, work.height), row, "r"))
@@ -462,9 +462,16 @@ def _parts(extent: PrimExpr, size: PrimExpr | int) -> PrimExpr:
 
 
 def _elements(count: PrimExpr, lanes: int, element: Callable[[PrimExpr], Stmt]) -> Stmt:
-    """Run ``element(i)`` for an open number of elements: vectors, then the rest one by one."""
-    full = count // lanes
-    return seq(
-        serial(full, lambda o: vectorized(lanes, lambda v: element(o * lanes + v)), "part"),
-        serial(count - full * lanes, lambda i: element(full * lanes + i), "rest"),
-    )
+    """Run ``element(i)`` for an open number of elements, by vectors, of which the last overlaps.
+
+    Fewer elements than a vector has are run one by one.
+    """
+
+    def vector(start: PrimExpr) -> Stmt:
+        return vectorized(lanes, lambda v: element(start + v))
+
+    few = serial(minimum(count, lanes - 1), element)
+    if lanes == 1:
+        return serial(count, element)
+    full = serial(count // lanes, lambda o: vector(o * lanes), "part")
+    return IfStmt(count < lanes, few, seq(full, vector(count - lanes)))

@@ -6,12 +6,13 @@ by tiles of as many rows as the registers hold, and the remainder by smaller one
 (:class:`RowTiles`): the last tile ends at the last row, and overlaps the one before instead of
 being smaller still. Some rows are then computed twice, with the same result. Tiles have 14, 10, 6
 and 4 rows on AVX-512, 6 and 4 on AVX2: from 8 rows on that costs at most 1.13 times as much as
-tiles for that number (``tiling.tile_cost``). Fewer than 4 rows, as of a token that is decoded, have
-a version of one row a tile, with several sums for a result.
+tiles for that number (``tiling.tile_cost``). A single row, as of a token that is decoded, has a
+version of its own, with several sums for a result; 2 and 3 rows are one tile, so that weights are
+read once.
 
 Loops, outermost first::
 
-    version: fewer than 4 rows, or more
+    version: one row, fewer than 4, or more
       parallel: panels of tiles x groups of blocks of B
         for block of B in the group:        # [K, width], stays in the first-level cache
           for tile of the panel:            # micro_kernel.py: all of K, accumulators in registers
@@ -154,6 +155,8 @@ def open_dense_loops(
     outputs: int,
     epilogue: EpilogueStore,
     outer: list[int],
+    *,
+    many: bool = False,
 ) -> Stmt:
     """Return the loops of ``left @ weight``.
 
@@ -164,14 +167,25 @@ def open_dense_loops(
         outputs: Columns of the result.
         epilogue: Stores an element.
         outer: Dimensions that the rows of the result stand for.
+        many: Whether rows are nearly always many, as pixels are, so that two sizes of tiles do:
+            more versions take three times as long to compile.
     """
     largest = min(tiling.rows, tiling.rows_for(weight.shape[2] // tiling.lanes))
 
-    def version(sizes: tuple[int, ...]) -> Stmt:
-        middle = tuple(size for size in _MIDDLE if size + _FULL <= sizes[0])
-        all_sizes = (sizes[0], *middle, *sizes[1:])
-        tiles = RowTiles(index(left.m), all_sizes, middle)
+    def with_tiles(sizes: tuple[int, ...], clamped: tuple[int, ...]) -> Stmt:
+        tiles = RowTiles(index(left.m), sizes, clamped)
         return _OpenProduct(tiling, left, weight, outputs, epilogue, outer, tiles).loops()
+
+    if many:
+        small = min(_FULL, largest)
+        return with_tiles(tuple(dict.fromkeys((largest, small))), (small,))
+
+    def version(sizes: tuple[int, ...]) -> Stmt:
+        if sizes == (1,) and largest >= _FULL:
+            few = with_tiles((_FULL - 1,), (_FULL - 1,))
+            return IfStmt(index(left.m) > 1, few, with_tiles((1,), ()))
+        middle = tuple(size for size in _MIDDLE if size + _FULL <= sizes[0])
+        return with_tiles((sizes[0], *middle, *sizes[1:]), middle)
 
     return tile_versions(index(left.m), largest, version)
 
