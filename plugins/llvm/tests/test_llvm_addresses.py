@@ -232,7 +232,7 @@ def test_loops_over_single_elements_are_llvms(body, known: bool) -> None:
     assert (SCHEDULED in whole_text_of(function)) is known
 
 
-@pytest.mark.parametrize(("most", "known"), [(15, True), (64, False)])
+@pytest.mark.parametrize(("most", "known"), [(15, True), (16, False)])
 def test_a_loop_of_fewer_elements_than_a_vector_has_is_a_remainder(most: int, known: bool) -> None:
     buffer, few = Buffer("b", (8,), DType.FLOAT32), TirVar("few")
     loop = serial(few, lambda i: store(buffer, (i,), load(buffer, i)))

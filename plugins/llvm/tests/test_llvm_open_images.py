@@ -91,3 +91,17 @@ def test_memory_is_that_of_a_plan_for_the_sizes_alone(tmp_path: Path, threads: i
         executor.run([data])
         (reserved,) = [memory.nbytes for memory in program.open.workspaces]
         assert reserved <= 1.15 * least, (n, h, w)
+
+
+def test_groups_of_tiles_share_large_weights_at_every_size(tmp_path: Path) -> None:
+    data = Var("data", TensorType((N, 160, H, W), DType.FLOAT32))
+    model = IRModule.from_function(Function((data,), conv(data, weight(160, 160, 3, 3))))
+    intarsia.build(model, "llvm").save(tmp_path / "net.intarsia")
+    assert "winograd" in open_artifact(tmp_path / "net.intarsia").passport.plan.steps[1].label
+    executor = intarsia.load(tmp_path / "net.intarsia", threads=2)
+    # Fewer tiles than a group, one group and small ones, an overlap, several bands.
+    for n, h, w in [(1, 1, 1), (1, 7, 9), (1, 13, 17), (3, 8, 7), (1, 60, 44)]:
+        values = np.random.default_rng(h).random((n, 160, h, w), np.float32)
+        (got,) = executor.run({"data": values}).values()
+        (wanted,) = evaluate(model.main, {"data": values})
+        np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-3, atol=1e-3)

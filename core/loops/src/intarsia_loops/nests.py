@@ -30,7 +30,7 @@ from intarsia_ir.tir.stmt import Allocate, For, ForKind, LetStmt, Seq, Stmt, Sto
 from intarsia_ir.tir.tensor import ArgReduction, Axis, Reduction, Tensor
 from intarsia_ir.tir.walk import map_statement, rewrite, substitute
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import Dim, Size, minimum
+from intarsia_runtime.size import Dim, Size
 
 from .ranges import Range, split_ranges
 from .row_reductions import RowResult, power_of_two, reduce_along, serial_loops
@@ -395,9 +395,7 @@ def _open_pieces(
             continue
         var = TirVar(axis.var.name)
         body = piece(var * width + index(start), width)
-        # Said in a way that tells code generators that few elements are left.
-        few = minimum(count, lanes - 1) if width == 1 < lanes else count
-        parts.append(For(var, index(few), ForKind.SERIAL, body))
+        parts.append(For(var, index(count), ForKind.SERIAL, body))
         start = start + count * width
     return parts[0] if len(parts) == 1 else Seq(tuple(parts))
 

@@ -16,7 +16,7 @@ from intarsia_ir.tir.stmt import For, ForKind, LetStmt, Store
 from intarsia_ir.tir.walk import statements
 
 _SHORT = 4  # iterations that a vector would not make faster
-_LANES = 64  # elements of the widest vector; a remainder has fewer
+_LANES = 16  # elements of the widest vector of float32; a remainder has fewer
 
 
 def is_scheduled(function: PrimFunc) -> bool:
