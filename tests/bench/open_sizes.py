@@ -6,7 +6,8 @@ a folder, measures them on one thread, and prints a table: of each model and siz
 of our artifact for that size alone, and by that of each peer; of each model what compiling costs
 more, its code, its workspace, and the first run of a size beside the next one. Ratios are of the
 least times of all rounds, so that other work on the machine counts for nobody. ``--keep`` keeps
-artifacts of fixed sizes in the folder for the next run.
+artifacts of fixed sizes in the folder for the next run. ``--workspace`` measures memory alone: what
+is reserved and touched, on one thread and on two.
 """
 
 from __future__ import annotations
@@ -25,15 +26,14 @@ import onnx
 
 import intarsia
 from intarsia_runtime.artifact.archive import open_artifact
-from intarsia_runtime.size import Dim
 from intarsia_tools.peers import open_peer
 
 from .open_models import MODELS, Inputs, Sizes, export
+from .open_workspace import MemoryRow, measure_memory, print_memory
 
 ROUND_SECONDS = 0.015
 BARS = {"fixed": 1.10, "mean": 1.04, "peer": 1.0, "first": 2.0}
 BUILD_BARS = {"seconds": 1.5, "code": 2.5, "workspace": 1.15}
-ALIGNMENT = 64
 
 Run = Callable[[Inputs], object]
 
@@ -47,7 +47,7 @@ class SizeRow:
         ours: Of the artifact of open sizes.
         times: Of everyone else, by name; ``fixed`` is our artifact for these sizes.
         first: The first run after a change of sizes, by the next one.
-        workspace: Its bytes, by those of the artifact for these sizes.
+        memory: Of the workspace, beside that of the artifact for these sizes.
         error: The largest difference from the first peer's results, by their largest value.
     """
 
@@ -55,7 +55,7 @@ class SizeRow:
     ours: float
     times: dict[str, float]
     first: float
-    workspace: float
+    memory: MemoryRow
     error: float
 
     def ratio(self, name: str) -> float:
@@ -97,22 +97,6 @@ def _build(
         notes.write_text(json.dumps(seconds))
     code = sum(len(text) for text in open_artifact(path).unit_files("main").values())
     return _Built(path, json.loads(notes.read_text()), code)
-
-
-def _workspace(path: Path, sizes: Sizes) -> int:
-    plan = open_artifact(path).passport.plan
-    if plan.open is None:
-        return plan.workspace_bytes
-    values = {s.name: _axis(plan.inputs[s.input].name, s.axis, sizes) for s in plan.open.variables}
-    slots = (n.evaluate(values) if isinstance(n, Dim) else n for n in plan.open.slots)
-    return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in slots)
-
-
-_AXES: dict[str, Mapping[int, str]] = {}
-
-
-def _axis(name: str, axis: int, sizes: Sizes) -> int:
-    return sizes[_AXES[name][axis]]
 
 
 def _seconds(run: Run, inputs: Inputs, runs: int) -> float:
@@ -159,8 +143,6 @@ def measure(
 ) -> ModelRow:
     """Measure one model."""
     model, spec = export(name, folder), MODELS[name]
-    _AXES.clear()
-    _AXES.update(spec.axes)
     with tempfile.TemporaryDirectory() as temporary:
         place = folder if keep else Path(temporary)
         tag = "".join(c if c.isalnum() else "_" for c in target)
@@ -187,7 +169,7 @@ def measure(
                     times.pop("ours"),
                     times,
                     _first_by_next(opened.run, inputs, other),
-                    _workspace(whole.path, sizes) / max(_workspace(alone.path, sizes), 1),
+                    _memory_row(name, sizes, (whole.path, alone.path), inputs, 1),
                     error,
                 )
             )
@@ -195,11 +177,33 @@ def measure(
     return made
 
 
+def _memory_row(
+    name: str, sizes: Sizes, paths: tuple[Path, Path], inputs: Inputs, threads: int
+) -> MemoryRow:
+    ours, fixed = (measure_memory(path, inputs, threads) for path in paths)
+    return MemoryRow(name, sizes, threads, ours, fixed)
+
+
+def measure_workspaces(name: str, folder: Path, target: str) -> list[MemoryRow]:
+    """Measure the memory of one model at its first three sizes, on one thread and on two."""
+    model, spec = export(name, folder), MODELS[name]
+    rows: list[MemoryRow] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        whole = _build(model, Path(temporary) / "open.intarsia", target, None)
+        for number, sizes in enumerate(spec.sizes[:3]):
+            inputs = spec.inputs(sizes)
+            shapes = {key: array.shape for key, array in inputs.items()}
+            alone = _build(model, Path(temporary) / f"{number}.intarsia", target, shapes)
+            paths = (whole.path, alone.path)
+            rows += [_memory_row(name, sizes, paths, inputs, threads) for threads in (1, 2)]
+    return rows
+
+
 def line_of(row: SizeRow) -> str:
     """Return a row of the table."""
     words = " ".join(f"{key}={value}" for key, value in row.sizes.items())
     theirs = "".join(f" | {row.ratio(name):.2f}" for name in row.times)
-    rest = f"{row.first:.2f} | {row.workspace:.2f} | {row.error:.1e}"
+    rest = f"{row.first:.2f} | {row.memory.reserved:.2f} | {row.error:.1e}"
     return f"| {words} | {row.ours:.3f}{theirs} | {rest} |"
 
 
@@ -221,12 +225,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--peer", action="append", default=[])
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--workspace", action="store_true", help="measure memory alone")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     peers = given.peer or ["onnxruntime"]
     _warm_up(given.target)
+    names: Sequence[str] = given.names or tuple(MODELS)
+    if given.workspace:
+        memory = [measure_workspaces(name, given.folder, given.target) for name in names]
+        print_memory([row for rows in memory for row in rows])
+        return
     found: list[ModelRow] = []
-    for name in given.names or MODELS:
+    for name in names:
         try:
             row = measure(name, given.folder, given.target, given.rounds, peers, given.keep)
         except Exception as error:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar
+from intarsia_ir.tir.expr import INDEX, IntImm, PrimExpr, TirVar, index, minimum, size_variable
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.module import TensorModule
 from intarsia_ir.tir.passes.vectorize import vectorize
-from intarsia_ir.tir.stmt import Allocate, IfStmt
+from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt
 from intarsia_ir.tir.walk import substitute
 from intarsia_llvm.codegen import llvm_text
 from intarsia_llvm.emit.positions import position
@@ -24,6 +24,7 @@ from intarsia_llvm.target import LlvmOptions
 from intarsia_loops.cpu.loops import load, parallel, seq, serial, store, unrolled, vectorized
 from intarsia_runtime.artifact.plan import CallPlan
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import variable
 
 ROW, COLUMN = TirVar("i"), TirVar("j")
 
@@ -229,6 +230,22 @@ def test_loops_over_single_elements_are_llvms(body, known: bool) -> None:
     function = PrimFunc("f", (buffer,), 1, body(buffer))
     assert is_scheduled(vectorize(function)) is known
     assert (SCHEDULED in whole_text_of(function)) is known
+
+
+@pytest.mark.parametrize(("most", "known"), [(15, True), (16, False)])
+def test_a_loop_of_fewer_elements_than_a_vector_has_is_a_remainder(most: int, known: bool) -> None:
+    buffer, few = Buffer("b", (8,), DType.FLOAT32), TirVar("few")
+    loop = serial(few, lambda i: store(buffer, (i,), load(buffer, i)))
+    body = LetStmt(few, minimum(index(variable("N")), most), loop)
+    function = PrimFunc("f", (buffer,), 1, body, sizes=(size_variable("N"),))
+    assert is_scheduled(function) is known
+
+
+def test_positions_that_a_loop_steps_on_are_no_elements() -> None:
+    buffer = Buffer("b", (8,), DType.FLOAT32)
+    cursor = Buffer("cursor", (1,), INDEX, MemoryScope.REGISTER)
+    body = serial(8, lambda i: store(cursor, (0,), i))
+    assert is_scheduled(PrimFunc("f", (buffer,), 1, Allocate(cursor, body)))
 
 
 @pytest.mark.parametrize(("lanes", "hidden"), [(4, 2), (1, 0)])

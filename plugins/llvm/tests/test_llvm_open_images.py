@@ -6,13 +6,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import intarsia
 from intarsia_ir.graph.expr import Expr, Function, Var, constant, tensor_type
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_runtime.artifact.archive import open_artifact
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.executors.open import OpenExecutor
+from intarsia_runtime.program import LoadedProgram
+from intarsia_runtime.size import Size
 from intarsia_testkit.expressions import apply
 
 N, H, W = variable("N"), variable("H"), variable("W")
@@ -35,9 +40,9 @@ def conv(data: Expr, taps: Expr, stride: int = 1, groups: int = 1) -> Expr:
     return apply("nn.relu", apply("nn.conv", data, taps, bias, **attrs))
 
 
-def network() -> IRModule:
+def network(batch: Size = N, height: Size = H, width: Size = W) -> IRModule:
     """A first layer, an inverted residual, a convolution of 3x3, a pool and a classifier."""
-    data = Var("data", TensorType((N, 3, H, W), DType.FLOAT32))
+    data = Var("data", TensorType((batch, 3, height, width), DType.FLOAT32))
     first = conv(data, weight(32, 3, 3, 3), stride=2)
     wide = conv(first, weight(72, 32, 1, 1))
     own = conv(wide, weight(72, 1, 3, 3), groups=72)
@@ -71,3 +76,32 @@ def test_depth_becomes_space_at_every_size(tmp_path: Path) -> None:
         (got,) = executor.run({"data": values}).values()
         (wanted,) = evaluate(model.main, {"data": values})
         np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_memory_is_that_of_a_plan_for_the_sizes_alone(tmp_path: Path, threads: int) -> None:
+    intarsia.build(network(), "llvm").save(tmp_path / "open.intarsia")
+    program = LoadedProgram(open_artifact(tmp_path / "open.intarsia"), threads)
+    executor = OpenExecutor(program)
+    assert program.open is not None
+    for n, h, w in [(1, 32, 32), (1, 64, 96), (2, 150, 130)]:
+        data = np.random.default_rng(h).random((n, 3, h, w), np.float32)
+        intarsia.build(network(n, h, w), "llvm").save(tmp_path / "alone.intarsia")
+        least = open_artifact(tmp_path / "alone.intarsia").passport.plan.workspace_bytes
+        executor.run([data])
+        (reserved,) = [memory.nbytes for memory in program.open.workspaces]
+        assert reserved <= 1.15 * least, (n, h, w)
+
+
+def test_groups_of_tiles_share_large_weights_at_every_size(tmp_path: Path) -> None:
+    data = Var("data", TensorType((N, 160, H, W), DType.FLOAT32))
+    model = IRModule.from_function(Function((data,), conv(data, weight(160, 160, 3, 3))))
+    intarsia.build(model, "llvm").save(tmp_path / "net.intarsia")
+    assert "winograd" in open_artifact(tmp_path / "net.intarsia").passport.plan.steps[1].label
+    executor = intarsia.load(tmp_path / "net.intarsia", threads=2)
+    # Fewer tiles than a group, one group and small ones, an overlap, several bands.
+    for n, h, w in [(1, 1, 1), (1, 7, 9), (1, 13, 17), (3, 8, 7), (1, 60, 44)]:
+        values = np.random.default_rng(h).random((n, 160, h, w), np.float32)
+        (got,) = executor.run({"data": values}).values()
+        (wanted,) = evaluate(model.main, {"data": values})
+        np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-3, atol=1e-3)

@@ -13,11 +13,17 @@ import pytest
 from onnx import helper, numpy_helper
 
 import intarsia
+from intarsia_ir.graph.expr import Function, Var, constant, get_item
 from intarsia_ir.graph.guards import collecting_guards
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType, variable
+from intarsia_ir.ops.evaluate import evaluate
 from intarsia_onnx import from_onnx
+from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.load import load
+from intarsia_testkit.expressions import apply
 
 HIDDEN, SIZE = 11, 5
 FLOAT = onnx.TensorProto.FLOAT
@@ -77,6 +83,33 @@ def test_one_artifact_runs_any_length(
             got, want = executable.run(given), session.run(None, given)
             for mine, theirs in zip(got.values(), want, strict=True):
                 np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("op", "gates"), [("nn.lstm", 4), ("nn.gru", 3)])
+@pytest.mark.parametrize("linear", [False, True])
+def test_states_of_zeros_and_others_begin_a_sequence(
+    tmp_path: Path, op: str, gates: int, linear: bool
+) -> None:
+    hidden, steps, batch = 37, variable("T"), variable("B")
+    x = Var("x", TensorType((steps, batch, gates * hidden), DType.FLOAT32))
+    names = ["h", "c"] if op == "nn.lstm" else ["h"]
+    states = [Var(name, TensorType((batch, hidden), DType.FLOAT32)) for name in names]
+    rng = np.random.default_rng(0)
+    weight = constant(rng.standard_normal((hidden, gates * hidden)).astype(np.float32) / 4)
+    bias = [constant(rng.standard_normal(3 * hidden).astype(np.float32))] if gates == 3 else []
+    attrs = {"linear_before_reset": linear} if gates == 3 else {"reverse": linear}
+    call = apply(op, x, *states, weight, *bias, **attrs)
+    model = IRModule.from_function(Function((x, *states), get_item(call, 0)))
+    intarsia.build(model, "llvm").save(tmp_path / "layer.intarsia")
+    with load(tmp_path / "layer.intarsia") as executable:
+        for count, rows in [(1, 1), (3, 1), (2, 5)]:
+            for first in (np.zeros, np.ones):
+                given = {"x": rng.standard_normal((count, rows, gates * hidden), np.float32)}
+                given |= {name: first((rows, hidden), np.float32) for name in names}
+                given["h"][-1] *= 0.5  # not all rows are alike
+                (want,) = evaluate(model.main, given)
+                (got,) = executable.run(given).values()
+                np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

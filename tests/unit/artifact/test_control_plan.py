@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from intarsia_runtime.artifact.close_plan import close_plan
 from intarsia_runtime.artifact.plan import (
     Argument,
     ArgumentSource,
@@ -30,6 +29,7 @@ from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError
 from intarsia_runtime.size import variable
+from intarsia_testkit.closed_plan import close_plan
 
 WORK = ArgumentSource.WORKSPACE
 

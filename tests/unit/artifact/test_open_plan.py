@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from intarsia_runtime.artifact.close_plan import close_plan
 from intarsia_runtime.artifact.plan import (
+    THREADS,
     Argument,
     ArgumentSource,
     CallPlan,
@@ -29,6 +29,7 @@ from intarsia_runtime.artifact.plan_json import plan_from_json, plan_to_json
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError
 from intarsia_runtime.size import variable
+from intarsia_testkit.closed_plan import close_plan
 
 N = variable("N")
 ROWS: Any = (N, 4)
@@ -72,6 +73,23 @@ def test_the_stamp_knows_slots_and_guards() -> None:
     others = [replace(PLAN.open, slots=(N, N)), replace(PLAN.open, guards=())]
     stamps = {plan_stamp(PLAN), *(plan_stamp(replace(PLAN, open=other)) for other in others)}
     assert len(stamps) == 3
+
+
+def test_slots_may_lie_behind_several_others() -> None:
+    assert PLAN.open is not None
+    plan = replace(PLAN, open=replace(PLAN.open, behind=((), ())))
+    document = plan_to_json(plan)
+    assert document["open"]["behind"] == [[], []]
+    assert plan_from_json(document) == plan
+    assert plan_stamp(plan) != plan_stamp(PLAN)
+    assert close_plan(plan, {"N": 5}).workspace_bytes == 128  # both begin at 0
+
+
+def test_the_threads_of_a_run_are_a_size_of_no_input() -> None:
+    assert PLAN.open is not None
+    variables = (*PLAN.open.variables, SizeSource(THREADS, 7, 0))
+    plan = replace(PLAN, open=replace(PLAN.open, variables=variables))
+    assert plan_from_json(plan_to_json(plan)) == plan
 
 
 def test_a_call_of_a_region_takes_sizes() -> None:

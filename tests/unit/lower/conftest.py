@@ -27,9 +27,9 @@ from intarsia_ir.tir.passes.unroll import unroll
 from intarsia_ir.tir.passes.vectorize import vectorize
 from intarsia_ir.tir.verify import verify_func
 from intarsia_loops import lower as lowering
-from intarsia_runtime.artifact.close_plan import close_plan
 from intarsia_runtime.artifact.plan import Argument, ArgumentSource, CopyStep, KernelStep
 from intarsia_runtime.dtype import DType
+from intarsia_testkit.closed_plan import close_plan
 
 MODULES = [
     importlib.import_module(f"intarsia_ir.ops.{module.name}")

@@ -156,14 +156,15 @@ def test_products_at_drawn_sizes(n: int, m: int) -> None:
     check(*_PRODUCT, {"N": n, "M": m})
 
 
-def test_a_slot_is_as_large_as_its_largest_temporary() -> None:
+def test_temporaries_that_are_alive_together_lie_one_behind_the_other() -> None:
     a = x("a", N, 4)
     long = apply("matmul", apply("matmul", a, weight(4, 32)), weight(32, 8))
     short = apply("matmul", apply("matmul", long, weight(8, 16)), weight(16, 4))
     _, made = lowered(short, a)
     opened = made.module.plan.open
     assert opened is not None
-    assert [str(size) for size in opened.slots] == ["128*N", "32*N"]
+    assert [str(size) for size in opened.slots] == ["128*N", "64*N", "32*N"]
+    assert opened.behind == ((), (), (0, 1))  # the first two are never alive together
     assert [(source.name, source.input, source.axis) for source in opened.variables] == [
         ("N", 0, 0)
     ]

@@ -242,7 +242,7 @@ def _wastes_memory(kernel: PrimFunc) -> bool:
     """
     given = kernel.params[: len(kernel.params) - kernel.scratch]
     used = typical(sum(buffer.bytes for buffer in given))
-    own = typical(sum(buffer.bytes for buffer in kernel.scratch_params)) + frame_bytes(kernel)
+    own = typical(sum(buffer.bytes for buffer in kernel.scratch_params) + frame_bytes(kernel))
     return own > max(_TEMPORARY_BYTES, _TEMPORARY_SHARE * used)
 
 

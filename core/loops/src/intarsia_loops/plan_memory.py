@@ -44,9 +44,9 @@ def plan_memory(
         The offset of each temporary, a multiple of the alignment, and the size of the workspace.
     """
     sizes = [_aligned(life.bytes, alignment) for life in live_ranges]
-    if _overlap_count(live_ranges) > MAX_OVERLAPS:
+    if overlap_count(live_ranges) > MAX_OVERLAPS:
         return _place_by_step(live_ranges, sizes)
-    neighbours = _neighbours(live_ranges)
+    neighbours = overlapping(live_ranges)
     loads = _loads(live_ranges, sizes)
     least = max(loads, default=0)
     best: tuple[list[int], int] | None = None
@@ -128,7 +128,7 @@ def _free(starts: list[int], ends: list[int], start: int, end: int) -> None:
     ends.insert(gap, end)
 
 
-def _overlap_count(live_ranges: Sequence[LiveRange]) -> int:
+def overlap_count(live_ranges: Sequence[LiveRange]) -> int:
     """Return how many pairs of temporaries are alive together."""
     lasts = sorted(life.last for life in live_ranges)
     firsts = sorted(life.first for life in live_ranges)
@@ -183,7 +183,7 @@ def _aligned(size: int, alignment: int) -> int:
     return -(-max(size, 1) // alignment) * alignment
 
 
-def _neighbours(live_ranges: Sequence[LiveRange]) -> list[list[int]]:
+def overlapping(live_ranges: Sequence[LiveRange]) -> list[list[int]]:
     """Return for each temporary those alive together with it, by a sweep over the steps."""
     found: list[list[int]] = [[] for _ in live_ranges]
     alive: list[int] = []

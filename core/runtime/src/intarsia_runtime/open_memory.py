@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
 
 from .abi import GrowCall, SizesCall, array_dtype, data_address
-from .artifact.plan import ALIGNMENT, NO_ROOM, CallPlan, SizeGuard, frame_entries
+from .artifact.plan import NO_ROOM, CallPlan, SizeGuard, frame_entries
+from .artifact.plan_sizes import slot_offsets
 from .artifact.plan_walk import guards_of_steps
 from .errors import IntarsiaError, ModelError, ResourceError
 from .memory import allocate, check_memory
@@ -102,10 +102,9 @@ class OpenMemory:
         for number, guard in enumerate(self._sizes.guards, start=1):
             if value_of(guard.left, values) != value_of(guard.right, values):
                 return number
-        padded = [-(-value_of(s, values) // ALIGNMENT) * ALIGNMENT for s in self._sizes.slots]
-        starts = [0, *accumulate(padded)]
+        starts, total = slot_offsets(self._sizes, values)
         shapes = [value_of(size, values) for spec in self._plan.outputs for size in spec.shape]
-        self.frame[len(values) :] = [starts[-1], *starts[:-1], *shapes]
+        self.frame[len(values) :] = [total, *starts, *shapes]
         return 0
 
     def values(self) -> dict[str, int]:

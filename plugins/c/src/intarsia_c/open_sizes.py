@@ -14,6 +14,7 @@ from intarsia_loops.codegen.c_source import RESERVED
 from intarsia_loops.codegen.c_values import ExpressionWriter
 from intarsia_loops.codegen.names import Names, bare
 from intarsia_runtime.artifact.plan import ALIGNMENT, CallPlan, OpenSizes
+from intarsia_runtime.artifact.plan_sizes import slots_behind
 from intarsia_runtime.size import Size
 
 FRAME = "frame"
@@ -36,6 +37,7 @@ class CFrame:
     def __init__(self, functions: Functions, sizes: OpenSizes) -> None:
         self._values = ExpressionWriter(functions, Names(RESERVED | {FRAME, "end", "context"}))
         self._sizes = sizes
+        self._behind = slots_behind(sizes)
         self._slots = len(sizes.names) + 1 + len(sizes.stages)
         for number, name in enumerate(sizes.names):
             variable = size_variable(name)
@@ -59,6 +61,32 @@ class CFrame:
     def shapes(self) -> int:
         """Number of the entry where the sizes of the outputs begin."""
         return self._slots + len(self._sizes.slots)
+
+    def start_of(self, slot: int) -> list[str]:
+        """Return the statements that put a slot where the last of those before it ends."""
+        return self._largest(self.offset(slot), self._behind[slot])
+
+    def end_of(self, slot: int, size: Size) -> list[str]:
+        """Return the statements that compute where a slot ends."""
+        padded = f"((int64_t)({self.value(size)}) + {ALIGNMENT - 1}) & ~(int64_t){ALIGNMENT - 1}"
+        end = f"    const int64_t end_{slot} = {self.offset(slot)} + ({padded});"
+        return [*self.take_statements(), end]
+
+    def workspace_of(self, slots: Sequence[int], stage: int) -> list[str]:
+        """Return the statements that compute how many bytes the workspace of a stage has."""
+        covered = {number for slot in slots for number in self._behind[slot]}
+        return self._largest(self.bytes(stage), [slot for slot in slots if slot not in covered])
+
+    def _largest(self, target: str, slots: Sequence[int]) -> list[str]:
+        """Return the statements that set ``target`` to the last end of some slots."""
+        lines = [f"    {target} = {f'end_{slots[0]}' if slots else '0'};"]
+        for slot in slots[1:]:
+            lines += [
+                f"    if ({target} < end_{slot}) {{",
+                f"        {target} = end_{slot};",
+                "    }",
+            ]
+        return lines
 
     def value(self, size: Size) -> str:
         """Return the number that a size is, as an operand."""
@@ -89,23 +117,19 @@ def print_plan_sizes(plan: CallPlan, functions: Functions, *, is_static: bool = 
     sizes = plan.open
     assert sizes is not None  # the caller asks
     frame = CFrame(functions, sizes)
-    head = [f"static int32_t plan_sizes(int64_t *{FRAME})", "{"] if is_static else stage_head(0)
-    lines = [*head, "    int64_t end = 0;"]
+    lines = [f"static int32_t plan_sizes(int64_t *{FRAME})", "{"] if is_static else stage_head(0)
     for number, guard in enumerate(sizes.guards, start=1):
         if sizes.stage(guard.left, guard.right):
             continue
         left, right = frame.value(guard.left), frame.value(guard.right)
         lines += [*frame.take_statements(), f"    if ({left} != {right}) {{"]
         lines += [f"        return {number};", "    }"]
+    slots: list[int] = []
     for number, size in enumerate(sizes.slots):
-        if sizes.stage(size):
-            continue
-        text = frame.value(size)
-        lines += [*frame.take_statements(), f"    {frame.offset(number)} = end;"]
-        lines.append(
-            f"    end += ((int64_t)({text}) + {ALIGNMENT - 1}) & ~(int64_t){ALIGNMENT - 1};"
-        )
-    lines.append(f"    {frame.bytes(0)} = end;")
+        if not sizes.stage(size):
+            lines += [*frame.start_of(number), *frame.end_of(number, size)]
+            slots.append(number)
+    lines += frame.workspace_of(slots, 0)
     number = frame.shapes
     for spec in plan.outputs:
         for size in () if sizes.stage(*spec.shape) else spec.shape:

@@ -6,14 +6,11 @@ The context and the frame are told in :mod:`intarsia_runtime.artifact.plan`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec import Struct
 
 from intarsia_loops.codegen.c_functions import Functions
 from intarsia_loops.codegen.statements import AddressOf
 from intarsia_runtime.artifact.plan import (
-    ALIGNMENT,
     MOST_BYTES,
     NO_ROOM,
     CallPlan,
@@ -75,7 +72,7 @@ class _StageSizes:
 
     def text(self) -> str:
         """Return the function."""
-        self._lines = [*stage_head(self._stage), "    int64_t end = 0;", "    int wrong = 0;"]
+        self._lines = [*stage_head(self._stage), "    int wrong = 0;"]
         self._check_variables()
         self._check_guards()
         self._check_room()
@@ -146,20 +143,17 @@ class _StageSizes:
             self._sum(operand)
         return self._value(Dim((((atom,), 1),)))
 
-    def _slots(self) -> Iterable[tuple[int, Size]]:
+    def _slots(self) -> list[tuple[int, Size]]:
         numbered = enumerate(self._sizes.slots)
         return [(n, size) for n, size in numbered if self._sizes.stage(size) == self._stage]
 
     def _lay_out(self) -> None:
-        """Put the slots of the stage one behind the other."""
-        for number, size in self._slots():
-            text = self._value(size)
-            self._lines += [
-                f"    {self._frame.offset(number)} = end;",
-                f"    end += ((int64_t)({text}) + {ALIGNMENT - 1}) & ~(int64_t){ALIGNMENT - 1};",
-            ]
-            self._leave_if(f"(uint64_t)end > UINT64_C({MOST_BYTES})", NO_ROOM)
-        self._lines.append(f"    {self._frame.bytes(self._stage)} = end;")
+        """Put each slot of the stage where the last of those ends that it lies behind."""
+        frame, slots = self._frame, self._slots()
+        for number, size in slots:
+            self._lines += [*frame.start_of(number), *frame.end_of(number, size)]
+            self._leave_if(f"(uint64_t)end_{number} > UINT64_C({MOST_BYTES})", NO_ROOM)
+        self._lines += frame.workspace_of([number for number, _ in slots], self._stage)
 
     def _store_outputs(self) -> None:
         number = self._frame.shapes

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct, field
 
 from intarsia_runtime.artifact.plan import CallPlan, OpenSizes
+from intarsia_runtime.artifact.plan_sizes import slot_offsets
 from intarsia_runtime.artifact.plan_walk import step_arguments
 from intarsia_runtime.errors import ResourceError
 from intarsia_runtime.loading import LoadRequest
@@ -162,9 +162,8 @@ class OpenCudaModel:
         values = {s.name: shapes[s.input][s.axis] for s in self._sizes.variables}
         numbers = _Numbers(values)
         self._check_elements(numbers)
-        padded = [_padded(numbers.of(size)) for size in self._sizes.slots]
-        starts = [0, *accumulate(padded)]
-        arena = self._arena.fit(starts[-1])
+        starts, total = slot_offsets(self._sizes, values, ALIGNMENT)
+        arena = self._arena.fit(total)
         sizes = [numbers.of(size) for size in self._bytes]
         count = len(self._plan.inputs)
         places = dict(self._constants)
@@ -174,7 +173,7 @@ class OpenCudaModel:
             spot = DeviceSpot("output" if end else "input", number - (count if end else 0))
             places[spot] = self._rooms[number].fit(size)
             host[spot] = self._staging[number].fit(size)
-        for number, start in enumerate(starts[:-1]):
+        for number, start in enumerate(starts):
             places[DeviceSpot("workspace", number)] = arena + start
         ready = {
             name: closed_start(self._program.kernels[name], [numbers.of(size) for size in dims])
@@ -256,7 +255,3 @@ class _WorkBuilder(Struct, frozen=True):
                 if not host.nbytes:
                     return None
                 return CopyIn(first, host) if item.what == "in" else CopyOut(host, first)
-
-
-def _padded(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -35,8 +35,8 @@ _ELF64 = b"\x7fELF\x02"
 _GLOBAL = 1  # STB_GLOBAL; what is weak may be absent
 _MATH = ("fmod", "trunc", "floor", "ceil", "rint", "nearbyint", "round", "roundeven", "fma", "sqrt")
 _LIBM = frozenset((*_MATH, *(f"{name}f" for name in _MATH)))
-_LIBC = frozenset(("memcpy", "memmove", "memset", "memcmp"))
-"""What code may call by LLVM's choice."""
+_LIBC = frozenset(("memcpy", "memmove", "memset", "memcmp", "syscall"))
+"""What code may call by LLVM's choice, and to ask for the registers of AMX."""
 
 _FLAGS = ("-shared", "--build-id=none", "-z", "noexecstack", "--hash-style=gnu")
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import INDEX, CallTarget, PrimExpr, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.passes.flatten_open import flatten_open
 from intarsia_ir.tir.passes.stack_to_scratch import (
     ThreadSlots,
     frame_bytes,
@@ -21,19 +24,22 @@ from intarsia_ir.tir.text.print import print_func
 from intarsia_ir.tir.verify import verify_func
 from intarsia_ir.tir.walk import statements
 from intarsia_loops.cpu.loops import load, parallel, seq, store, unrolled
+from intarsia_runtime.artifact.plan import THREADS
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import VerifyError
+from intarsia_runtime.size import Size, minimum, variable
 
 F32 = DType.FLOAT32
 
 
-def slot(count: int) -> PrimExpr:
+def slot(count: Size) -> PrimExpr:
     return CallTarget("loops", "slot", (index(count),), INDEX, 1)
 
 
-def copying(rows: int, *sizes: int) -> PrimFunc:
+def copying(rows: Size, *sizes: int) -> PrimFunc:
     """Return ``y[i] = x[i] + 1`` with temporaries of these sizes for each row."""
-    x, y = Buffer("x", (rows,), F32), Buffer("y", (rows,), F32)
+    shape = cast("tuple[int, ...]", (rows,))
+    x, y = Buffer("x", shape, F32), Buffer("y", shape, F32)
     buffers = [Buffer(f"copy{n}", (size,), F32, MemoryScope.STACK) for n, size in enumerate(sizes)]
 
     def row(i: PrimExpr) -> Stmt:
@@ -45,7 +51,7 @@ def copying(rows: int, *sizes: int) -> PrimFunc:
             body = Allocate(buffer, body)
         return body
 
-    return PrimFunc("copying", (x, y), 1, parallel(rows, row))
+    return PrimFunc("copying", (x, y), 1, parallel(index(rows), row))
 
 
 def kinds(function: PrimFunc) -> list[ForKind]:
@@ -79,6 +85,26 @@ def test_threads_have_a_slot_each() -> None:
     assert "slot" in print_func(moved)
     many = stack_to_scratch(copying(30, 128), 0, ThreadSlots(8, slot))
     assert [b.shape for b in many.scratch_params] == [(8, 128)]
+
+
+def test_loops_of_open_sizes_have_a_copy_for_each_thread_of_the_run() -> None:
+    function = copying(variable("N"), 128)
+    moved = stack_to_scratch(function, 0, ThreadSlots(8, slot))
+    (param,) = moved.scratch_params
+    assert param.shape == (minimum(variable(THREADS), 8), 128)
+    flat = flatten_open(moved)
+    assert {size.name for size in flat.sizes} == {"N", THREADS}
+    fixed = stack_to_scratch(function, 0, ThreadSlots(8, slot, is_fixed=True))
+    assert [b.shape for b in fixed.scratch_params] == [(8, 128)]
+
+
+def test_a_temporary_of_an_open_size_moves() -> None:
+    size = cast("int", minimum(variable("N"), 16))
+    x, y = (Buffer(name, cast("tuple[int, ...]", (variable("N"),)), F32) for name in "xy")
+    copy = Buffer("copy", (size,), F32, MemoryScope.STACK)
+    body = Allocate(copy, seq(store(copy, (0,), load(x, 0)), store(y, (0,), load(copy, 0))))
+    moved = stack_to_scratch(PrimFunc("f", (x, y), 1, body), 1 << 20)
+    assert [b.shape for b in moved.scratch_params] == [(size,)]
 
 
 def test_copies_take_bounded_memory() -> None:

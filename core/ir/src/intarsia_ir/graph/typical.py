@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from intarsia_runtime.artifact.plan import THREADS
 from intarsia_runtime.size import Dim, Size
 
 from .types import TensorType, TupleType, Type
@@ -28,8 +29,12 @@ PIXELS = 224
 
 
 class _Typical(dict[str, int]):
+    """Values of size variables; those that are not there are some ``scale`` times typical."""
+
+    scale = 1
+
     def __missing__(self, key: str) -> int:
-        return TYPICAL
+        return 1 if key == THREADS else TYPICAL * self.scale
 
 
 TYPICAL_VALUES: Mapping[str, int] = MappingProxyType(_Typical())
@@ -41,13 +46,14 @@ def typical(size: Size, values: Mapping[str, int] = TYPICAL_VALUES) -> int:
     return size if isinstance(size, int) else max(0, size.evaluate(values))
 
 
-def typical_values(params: Iterable[Expr]) -> Mapping[str, int]:
+def typical_values(params: Iterable[Expr], scale: int = 1) -> Mapping[str, int]:
     """Return what the size variables of a function are taken for, by their axes in its parameters.
 
     The first axis of a parameter with two open axes, or three axes and more, is a batch; of four
-    axes, those behind the second are pixels.
+    axes, those behind the second are pixels. All others are ``scale`` times typical.
     """
-    found: dict[str, int] = {}
+    found = _Typical()
+    found.scale = scale
     for param in params:
         kind = param.type
         if not isinstance(kind, TensorType):
@@ -61,7 +67,7 @@ def typical_values(params: Iterable[Expr]) -> Mapping[str, int]:
                 found.setdefault(size.name, BATCH)
             elif axis > 1 and kind.rank > 3:
                 found.setdefault(size.name, PIXELS)
-    return MappingProxyType(_Typical(found))
+    return MappingProxyType(found)
 
 
 def typical_type(kind: Type, values: Mapping[str, int] = TYPICAL_VALUES) -> Type:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from intarsia_runtime.dtype import DType
@@ -312,8 +312,9 @@ def size_variable(name: str) -> TirVar:
     return TirVar(name)
 
 
+@lru_cache(maxsize=4096)
 def _size_expr(size: Dim) -> PrimExpr:
-    """Return the expression that computes a size."""
+    """Return the expression that computes a size; one object for each size, which passes share."""
     total: PrimExpr = IntImm(0)
     for atoms, factor in size.terms:
         term: PrimExpr | None = None

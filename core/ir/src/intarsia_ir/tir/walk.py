@@ -139,10 +139,17 @@ def rewrite(
         replaced: Old node to new node; consulted first and filled in, so roots can share it.
     """
     memo: dict[PrimExpr, PrimExpr] = {} if replaced is None else replaced
-    for node in post_order(root):
+    stack = [root]
+    while stack:
+        node = stack.pop()
         if node in memo:
             continue
-        rebuilt = with_children(node, tuple([memo[child] for child in children(node)]))
+        operands = children(node)
+        below = [child for child in reversed(operands) if child not in memo]
+        if below:
+            stack += [node, *below]
+            continue
+        rebuilt = with_children(node, tuple([memo[child] for child in operands]))
         result = rule(rebuilt)
         memo[node] = rebuilt if result is None else result
     return memo[root]

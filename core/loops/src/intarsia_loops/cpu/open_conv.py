@@ -10,9 +10,9 @@ by strips, as in ``conv.py``, with strip sizes computed at run time::
         for tile of results of the strip:          # register tile, micro_kernel.py
           for kh, (kw x c):                        # K; contiguous in strip and weights
 
-- Strip: a buffer of ``strip_bytes``, a constant. Its rows have the length of a piece of an image
-  row, and it has as many rows as fit. Long rows are cut into pieces; the last strip and the last
-  piece overlap the ones before.
+- Strip: a buffer of ``strip_bytes``, or of a whole padded image if that is less. Its rows have the
+  length of a piece of an image row, and it has as many rows as fit. Long rows are cut into pieces;
+  the last strip and the last piece overlap the ones before.
 - Registers: as in ``conv.py``. A tile takes consecutive results of a strip and continues in the
   next row, so no width leaves a remainder. Only the end of a strip has smaller tiles of 4 results
   (``open_dense.py``). A division gives the position of the first result of a tile; the others
@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -38,6 +39,7 @@ from intarsia_ir.tir.expr import (
     IntImm,
     PrimExpr,
     TirVar,
+    all_of,
     const,
     index,
     maximum,
@@ -46,6 +48,8 @@ from intarsia_ir.tir.expr import (
 )
 from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 from intarsia_runtime.size import Dim
+from intarsia_runtime.size import maximum as maximum_size
+from intarsia_runtime.size import minimum as minimum_size
 
 from .conv import Convolution, conv_loops
 from .loops import EpilogueStore, copy_rows, let_all, load, parallel, seq, serial, store, vectorized
@@ -81,7 +85,10 @@ def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStor
     if point:
         outer = list(conv.data.shape[:-1])
         rows = flat_rows(conv.data)
-        return open_dense_loops(tiling, rows, conv.weight, conv.outputs, epilogue, outer)
+        is_image = any(isinstance(size, Dim) for size in conv.data.shape[1:3])
+        return open_dense_loops(
+            tiling, rows, conv.weight, conv.outputs, epilogue, outer, many=is_image
+        )
     return _OpenConv(tiling, conv, epilogue).loops()
 
 
@@ -155,6 +162,15 @@ class _OpenConv:
         body = parallel(batch * conv.groups * strips * pieces * shares, item)
         return let_all(bound, body)
 
+    def _strip_size(self) -> int:
+        """Return how many elements a strip has at most: no more than a whole padded image."""
+        window = self._conv.window
+        rows, columns = (
+            (maximum_size(size, 1) - 1) * stride + window.span(axis, 1)
+            for axis, (size, stride) in enumerate(zip(window.output, window.strides, strict=True))
+        )
+        return cast("int", minimum_size(rows * columns * self._conv.inner, self._capacity))
+
     def _span(self, axis: int, results: PrimExpr) -> PrimExpr:
         window = self._conv.window
         return (results - 1) * window.strides[axis] + window.span(axis, 1)
@@ -163,7 +179,7 @@ class _OpenConv:
         if not self._copied:
             return self._by_blocks(work, self._direct(work))
         conv = self._conv
-        strip = Buffer("strip", (self._capacity,), conv.data.dtype, MemoryScope.STACK)
+        strip = Buffer("strip", (self._strip_size(),), conv.data.dtype, MemoryScope.STACK)
         across, pitch = TirVar("across"), TirVar("pitch")
         bound = [(across, self._span(1, work.width)), (pitch, across * conv.inner)]
         if self._skips:
@@ -231,11 +247,7 @@ class _OpenConv:
                 middle,
                 cleared(begin + high * inner, (across - high) * inner),
             )
-            return IfStmt(
-                source < 0,
-                cleared(begin, pitch),
-                IfStmt(source < rows, there, cleared(begin, pitch)),
-            )
+            return IfStmt(all_of([source >= 0, source < rows]), there, cleared(begin, pitch))
 
         if not work.taps:
             return let_all(inside, serial(self._span(0, work.height), row, "r"))
@@ -450,9 +462,16 @@ def _parts(extent: PrimExpr, size: PrimExpr | int) -> PrimExpr:
 
 
 def _elements(count: PrimExpr, lanes: int, element: Callable[[PrimExpr], Stmt]) -> Stmt:
-    """Run ``element(i)`` for an open number of elements: vectors, then the rest one by one."""
-    full = count // lanes
-    return seq(
-        serial(full, lambda o: vectorized(lanes, lambda v: element(o * lanes + v)), "part"),
-        serial(count - full * lanes, lambda i: element(full * lanes + i), "rest"),
-    )
+    """Run ``element(i)`` for an open number of elements, by vectors, of which the last overlaps.
+
+    Fewer elements than a vector has are run one by one.
+    """
+
+    def vector(start: PrimExpr) -> Stmt:
+        return vectorized(lanes, lambda v: element(start + v))
+
+    few = serial(minimum(count, lanes - 1), element)
+    if lanes == 1:
+        return serial(count, element)
+    full = serial(count // lanes, lambda o: vector(o * lanes), "part")
+    return IfStmt(count < lanes, few, seq(full, vector(count - lanes)))

@@ -5,12 +5,13 @@ The register tile is that of ``dense.py``; only the number of tiles is open. Ful
 rows, and smaller tiles the remainder (:class:`RowTiles`). The last tile ends at the last row and
 overlaps the one before, so some rows are computed twice, with the same result. Tiles have 14, 10, 6
 and 4 rows on AVX-512, 6 and 4 on AVX2: from 8 rows on that costs at most 1.13 times as much as
-tiles for that number (``tiling.tile_cost``). M below 4, as in decoding one token, has a version
-with one row a tile and several partial sums for each result.
+tiles for that number (``tiling.tile_cost``). M = 1, as in decoding one token, has a version of its
+own with several partial sums for each result; 2 and 3 rows are one tile, so that the weights are
+read once.
 
 Loops, outermost first::
 
-    version: fewer than 4 rows, or more
+    version: one row, fewer than 4, or more
       parallel: panels of tiles x groups of blocks of B
         for block of B in the group:        # [K, width], stays in the first-level cache
           for tile of the panel:            # micro_kernel.py: all of K, accumulators in registers
@@ -153,6 +154,8 @@ def open_dense_loops(
     outputs: int,
     epilogue: EpilogueStore,
     outer: list[int],
+    *,
+    many: bool = False,
 ) -> Stmt:
     """Return the loops of ``left @ weight``.
 
@@ -163,14 +166,25 @@ def open_dense_loops(
         outputs: Columns of the result.
         epilogue: Stores an element.
         outer: Dimensions that the rows of the result stand for.
+        many: Whether rows are nearly always many, as pixels are, so that two sizes of tiles do:
+            more versions take three times as long to compile.
     """
     largest = min(tiling.rows, tiling.rows_for(weight.shape[2] // tiling.lanes))
 
-    def version(sizes: tuple[int, ...]) -> Stmt:
-        middle = tuple(size for size in _MIDDLE if size + _FULL <= sizes[0])
-        all_sizes = (sizes[0], *middle, *sizes[1:])
-        tiles = RowTiles(index(left.m), all_sizes, middle)
+    def with_tiles(sizes: tuple[int, ...], clamped: tuple[int, ...]) -> Stmt:
+        tiles = RowTiles(index(left.m), sizes, clamped)
         return _OpenProduct(tiling, left, weight, outputs, epilogue, outer, tiles).loops()
+
+    if many:
+        small = min(_FULL, largest)
+        return with_tiles(tuple(dict.fromkeys((largest, small))), (small,))
+
+    def version(sizes: tuple[int, ...]) -> Stmt:
+        if sizes == (1,) and largest >= _FULL:
+            few = with_tiles((_FULL - 1,), (_FULL - 1,))
+            return IfStmt(index(left.m) > 1, few, with_tiles((1,), ()))
+        middle = tuple(size for size in _MIDDLE if size + _FULL <= sizes[0])
+        return with_tiles((sizes[0], *middle, *sizes[1:]), middle)
 
     return tile_versions(index(left.m), largest, version)
 

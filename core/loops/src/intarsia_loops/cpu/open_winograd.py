@@ -16,23 +16,28 @@ overlaps the one before::
   groups of 4 cover the remainder of a band. A band with fewer repeats its last tile.
 - Positions: a division each gives row and column of a group's first tile; the following tiles step
   on, with a comparison at the end of a row.
-- Caches, prefetch and accuracy: as in ``winograd.py``.
+- Caches: where weights come from memory, up to three large groups and all small ones share a read
+  of the weights of a position, as in ``winograd.py``, and prefetch those of the next position.
+- Accuracy: as in ``winograd.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import cast
 
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import INDEX, PrimExpr, TirVar, equal, index, maximum, minimum, select
 from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
+from intarsia_runtime.size import maximum as maximum_size
+from intarsia_runtime.size import minimum as minimum_size
 
 from .loops import EpilogueStore, cut, for_parts, let_all, load, parallel, seq, serial, store
 from .micro_kernel import register_tile
-from .prefetch import prefetch_next_block
+from .prefetch import prefetch_next_block, prefetch_next_open_block
 from .tiling import CpuTiling, column_parts
 from .winograd import BAND_BYTES, SIZE, WinogradOperands, transform_tile, write_results
 
@@ -41,6 +46,9 @@ _SMALL = 4
 
 _BAND_BYTES = BAND_BYTES * 3 // 4
 """Most memory of transformed data at a time; where weights are at least as large, twice as much."""
+
+_SHARING = 3
+"""Large groups that share a read of the weights of a place, where weights are the larger."""
 
 _TOGETHER = 8
 """Tiles whose data a thread transforms in one piece of work."""
@@ -62,7 +70,9 @@ def open_winograd_loops(
     stationary = conv.weight.bytes < BAND_BYTES
     band = max(1, (_BAND_BYTES if stationary else 2 * _BAND_BYTES) // tile_bytes)
     # A tile more: the 16 elements of a tile would lie a power of two apart, in one set of a cache.
-    wide = Buffer("wide", (SIZE * SIZE, band + 1, channels), conv.data.dtype)
+    # A group that no smaller one stands in for reads tiles behind the last, and drops the results.
+    most = cast("int", maximum_size(minimum_size(batch * prod(conv.grid), band), _SMALL))
+    wide = Buffer("wide", (SIZE * SIZE, most + 1, channels), conv.data.dtype)
 
     bands, count, first = TirVar("bands"), TirVar("count"), TirVar("first")
 
@@ -165,14 +175,13 @@ class _OpenBand(Struct, frozen=True):
         ]
 
         def part(first: int, blocks: int, used: int) -> Stmt:
+            if not self.is_data_stationary:
+                return self._by_weights(first, blocks, used, (wide, narrow), (large, small))
             groups = wide + narrow
 
             def item(p: PrimExpr) -> Stmt:
                 block, number = TirVar("block"), TirVar("group")
-                values = (p // groups, p % groups)
-                if self.is_data_stationary:
-                    values = (p % blocks, p // blocks)
-                place = [(block, values[0] + first), (number, values[1])]
+                place = [(block, p % blocks + first), (number, p // blocks)]
                 at_wide = minimum(number * large, self.count - large)
                 behind = wide * large + (number - wide) * small
                 at_narrow = maximum(minimum(behind, self.count - small), 0)
@@ -183,6 +192,122 @@ class _OpenBand(Struct, frozen=True):
 
         parts = column_parts(self.conv.outputs, width)
         return [let_all(bound, seq(*(part(*of_columns) for of_columns in parts)))]
+
+    def _by_weights(
+        self,
+        first: int,
+        blocks: int,
+        used: int,
+        counts: tuple[PrimExpr, PrimExpr],
+        sizes: tuple[int, int],
+    ) -> Stmt:
+        """Let several groups share a read of the weights of a place, which come from memory.
+
+        Args:
+            first: The first block of outputs.
+            blocks: How many there are.
+            used: Outputs of a block.
+            counts: How many large and small groups there are.
+            sizes: Tiles of a large and a small group.
+        """
+        (wide, narrow), (large, small) = counts, sizes
+        width = self.conv.weight.shape[3]
+        chunks = maximum((wide + (_SHARING - 1)) // _SHARING, 1)
+        room = (_SHARING + 1) * large + small
+        sums = Buffer("sums", (SIZE * SIZE, room, width), self.wide.dtype, MemoryScope.STACK)
+
+        def item(p: PrimExpr) -> Stmt:
+            block, begin, end, some, base, behind = (
+                TirVar(n) for n in ("block", "begin", "end", "some", "base", "behind")
+            )
+            is_last = end >= wide
+            bound = [
+                (block, p // chunks + first),
+                (begin, (p % chunks) * _SHARING),
+                (end, minimum(begin + _SHARING, wide)),
+                (some, select(is_last, narrow, index(0))),
+                (base, maximum(minimum(begin * large, self.count - large), 0)),
+                (behind, select(is_last, self.count, end * large)),
+            ]
+
+            def place(e: PrimExpr) -> Stmt:
+                total = (end - begin) + some
+
+                def of_large(n: PrimExpr) -> Stmt:
+                    start = minimum((begin + n) * large, self.count - large)
+                    return self._product((block, e), used, (start, large), (base, sums), (n, total))
+
+                def of_small(n: PrimExpr) -> Stmt:
+                    start = maximum(minimum(wide * large + n * small, self.count - small), 0)
+                    tile = (n + (end - begin), total)
+                    return self._product((block, e), used, (start, small), (base, sums), tile)
+
+                return seq(serial(end - begin, of_large, "n"), serial(some, of_small, "n"))
+
+            products = serial(SIZE * SIZE, place, "e")
+            results = self._results(block, used, (base, behind - base), sums)
+            return let_all(bound, Allocate(sums, seq(products, results)))
+
+        return parallel(chunks * blocks, item)
+
+    def _product(
+        self,
+        place: tuple[PrimExpr, PrimExpr],
+        used: int,
+        tiles: tuple[PrimExpr, int],
+        kept: tuple[PrimExpr, Buffer],
+        shared: tuple[PrimExpr, PrimExpr],
+    ) -> Stmt:
+        """Multiply the data of some tiles at a place with the weights of a block.
+
+        Args:
+            place: Numbers of the block and of the place.
+            used: Outputs of the block.
+            tiles: Number of the first tile, and how many.
+            kept: Number of the tile whose sums are first in a buffer, and the buffer.
+            shared: Number of the group among those that share the weights, and how many these are.
+        """
+        (block, e), (first, rows), (base, sums) = place, tiles, kept
+        weight, start = self.conv.weight, TirVar("start")
+        depth, width = weight.shape[2:]
+        fetched = prefetch_next_open_block(self.tiling.prefetch, weight, (block, e + 1, 0), shared)
+
+        def row(r: PrimExpr | int) -> PrimExpr:
+            return minimum(start + r, self.count - 1)
+
+        loops = register_tile(
+            self.tiling,
+            rows=rows,
+            columns=used,
+            largest=(rows, width),
+            steps=(depth,),
+            left=lambda r, k: load(self.wide, e, row(r) if rows <= _SMALL else start + r, k[0]),
+            right=lambda k, c: load(weight, block, e, k[0], c),
+            epilogue=lambda r, c, value: store(sums, (e, start - base + r, c), value),
+            dtype=self.wide.dtype,
+            weight_prefetch=fetched,
+        )
+        return LetStmt(start, first, loops if fetched is None else fetched.bind(depth, loops))
+
+    def _results(
+        self, block: PrimExpr, used: int, tiles: tuple[PrimExpr, PrimExpr], sums: Buffer
+    ) -> Stmt:
+        """Write the results of some tiles, the first of which has the first sums."""
+        start, count = tiles
+        width = self.conv.weight.shape[3]
+
+        def channels(c: PrimExpr, lanes: int) -> Stmt:
+            def tile(number: PrimExpr, place: tuple[PrimExpr, PrimExpr, PrimExpr]) -> Stmt:
+                def taken(e: int, v: PrimExpr) -> PrimExpr:
+                    return load(sums, e, number - start, c + v)
+
+                return write_results(
+                    self.conv, self.epilogue, place, taken, (block * width + c, lanes)
+                )
+
+            return self._each(start, count, tile)
+
+        return for_parts(cut(used, self.tiling.lanes), channels, "channel")
 
     def _group(
         self, block: PrimExpr, used: int, chosen: tuple[PrimExpr, PrimExpr, PrimExpr], large: int
@@ -217,24 +342,13 @@ class _OpenBand(Struct, frozen=True):
                 ),
             )
 
-        def channels(c: PrimExpr, lanes: int) -> Stmt:
-            def tile(number: PrimExpr, place: tuple[PrimExpr, PrimExpr, PrimExpr]) -> Stmt:
-                def taken(e: int, v: PrimExpr) -> PrimExpr:
-                    return load(sums, e, number - start, c + v)
-
-                return write_results(
-                    self.conv, self.epilogue, place, taken, (block * width + c, lanes)
-                )
-
-            size = select(is_large, index(large), index(small))
-            return self._each(start, minimum(size, self.count), tile)
-
         def products(rows: int) -> Stmt:
             return serial(SIZE * SIZE, lambda e: multiplied(e, rows), "e")
 
         both = IfStmt(is_large, products(large), products(small))
         if small == large:
             both = products(large)
-        results = for_parts(cut(used, self.tiling.lanes), channels, "channel")
+        size = minimum(select(is_large, index(large), index(small)), self.count)
+        results = self._results(block, used, (start, size), sums)
         at = select(is_large, at_large, at_small)
         return LetStmt(start, at, Allocate(sums, seq(both, results)))

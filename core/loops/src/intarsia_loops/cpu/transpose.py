@@ -22,15 +22,15 @@ from typing import TypeAlias
 from intarsia_ir.graph.expr import tensor_type
 from intarsia_ir.ops.shape import Transpose
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, Ramp, all_of, index, minimum
+from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, Ramp, TirVar, all_of, index, minimum
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
-from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt, Store
+from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt, Store
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
 from ..typical import extents
-from .loops import load, parallel, seq, serial, store
+from .loops import let_all, load, parallel, seq, serial, store
 
 Square: TypeAlias = "Callable[[Buffer, Buffer, int, tuple[PrimExpr, PrimExpr, PrimExpr]], Stmt]"
 """``square(source, result, size, (image, row, column))``: the transpose of one square."""
@@ -183,13 +183,15 @@ def _open_square_loops(source: Buffer, result: Buffer, size: int, square: Square
     strips = (columns + (size - 1)) // size
 
     def strip(p: PrimExpr) -> Stmt:
-        image, column = p // strips, minimum((p % strips) * size, columns - size)
+        image, column, row = TirVar("image"), TirVar("column"), TirVar("row")
 
         def step(i: PrimExpr) -> Stmt:
-            place = (image, minimum(i * size, rows - size), column)
-            return square(source, result, size, place)
+            body = square(source, result, size, (image, row, column))
+            return LetStmt(row, minimum(i * size, rows - size), body)
 
-        return serial((rows + (size - 1)) // size, step)
+        loop = serial((rows + (size - 1)) // size, step)
+        across = minimum((p % strips) * size, columns - size)
+        return let_all([(image, p // strips), (column, across)], loop)
 
     return parallel(strips * batch, strip)
 
@@ -208,13 +210,15 @@ def _open_interleave_loops(
     strips = (squares + (_STRIP - 1)) // _STRIP
 
     def strip(p: PrimExpr) -> Stmt:
-        image, begin = p // strips, p % strips * _STRIP
+        # A division each, and not one for every vector.
+        image, begin, first = TirVar("image"), TirVar("begin"), TirVar("first")
 
         def step(i: PrimExpr) -> Stmt:
-            first = minimum((begin + i) * size, wide - size)
-            return _interleaved(source, result, (image, first), transpose_registers)
+            body = _interleaved(source, result, (image, first), transpose_registers)
+            return LetStmt(first, minimum((begin + i) * size, wide - size), body)
 
-        return serial(minimum(squares - begin, _STRIP), step)
+        loop = serial(minimum(squares - begin, _STRIP), step)
+        return let_all([(image, p // strips), (begin, p % strips * _STRIP)], loop)
 
     return parallel(index(batch) * strips, strip)
 

@@ -21,10 +21,11 @@ weights or steps are not those that the code was compiled for.
 expressions over size variables (:mod:`intarsia_runtime.size`), and temporaries lie in slots. The
 last entry of ``context`` is then the address of the *frame*, an array of ``int64_t``: the size
 variables; the bytes of the workspace; the offset of each slot; the sizes of the outputs, one output
-after the other. ``int32_t intarsia_plan_sizes(int64_t *frame)`` computes what stands behind the
-variables; it returns 0, or the number, from 1, of the first guard that does not hold. Kernels take
-the size variables that they name as ``int64_t`` behind their buffers. Regions get the sizes of the
-run in the shapes of their tensors, and behind these the size variables that they name, as integers;
+after the other. A slot begins where the last of those ends that :attr:`OpenSizes.behind` names.
+``int32_t intarsia_plan_sizes(int64_t *frame)`` computes what stands behind the variables; it
+returns 0, or the number, from 1, of the first guard that does not hold. Kernels take the size
+variables that they name as ``int64_t`` behind their buffers. Regions get the sizes of the run in
+the shapes of their tensors, and behind these the size variables that they name, as integers;
 ``intarsia_run_open_steps`` finds what belongs to them (see ``intarsia_runtime.loading``).
 
 **Stages.** Some sizes are known only after steps have run, such as the number of elements that
@@ -72,6 +73,8 @@ MOST_BYTES = 1 << 62
 NO_ROOM = -(1 << 62)
 """Status of a run that needs more memory than there is."""
 
+THREADS = "<threads>"
+"""The size variable that is how many threads the run has; its source is no input."""
 
 NARROW = frozenset(
     {
@@ -285,12 +288,15 @@ class OpenSizes(Struct, frozen=True):
         guards: What must hold.
         slots: Bytes of each part of the workspace; arguments in it have a slot's number as index.
         stages: Names of the size variables that are known from stage 1, 2, ... on.
+        behind: For each slot, those before it in its stage that end where it begins, or earlier;
+            if empty, slots of a stage lie one behind the other.
     """
 
     variables: tuple[SizeSource, ...]
     guards: tuple[SizeGuard, ...]
     slots: tuple[Size, ...]
     stages: tuple[tuple[str, ...], ...] = ()
+    behind: tuple[tuple[int, ...], ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -414,7 +420,8 @@ def plan_stamp(plan: CallPlan) -> int:
     guards = [(str(guard.left), str(guard.right)) for guard in plan.open.guards]
     stages = (plan.open.stages,) if plan.open.stages else ()
     opened = (*opened, given) if given else opened
-    return stamp_of((repr(specs), counts, repr(steps), opened, guards, *stages))
+    behind = (plan.open.behind,) if plan.open.behind else ()
+    return stamp_of((repr(specs), counts, repr(steps), opened, guards, *stages, *behind))
 
 
 def stamp_of(value: object) -> int:

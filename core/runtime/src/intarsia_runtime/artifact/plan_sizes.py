@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ..dtype import DType
 from ..errors import ArtifactError
-from ..size import Dim, Size
+from ..size import Dim, Size, value_of
 from .plan import (
+    ALIGNMENT,
+    THREADS,
     ArgumentSource,
     CallPlan,
     GuardStep,
@@ -28,14 +30,19 @@ def verify_sizes(plan: CallPlan) -> None:
     """Check that every size variable of a plan has one source.
 
     Raises:
-        ArtifactError: One has none, or several, or its source is not there.
+        ArtifactError: One has none, or several, or its source is not there; or slots have no order.
     """
     known: set[str] = set()
     for source in plan.open.variables if plan.open is not None else ():
         inputs = plan.inputs[source.input : source.input + 1]
-        if not inputs or source.axis >= len(inputs[0].shape):
+        is_axis = len(inputs) > 0 and source.axis < len(inputs[0].shape)
+        if source.name != THREADS and not is_axis:
             raise ArtifactError(f"size '{source.name}' of the plan is that of no input")
         known.add(source.name)
+    rows = plan.open.behind if plan.open is not None else ()
+    is_ordered = all(0 <= other < slot for slot, row in enumerate(rows) for other in row)
+    if plan.open is not None and (len(rows) not in (0, len(plan.open.slots)) or not is_ordered):
+        raise ArtifactError("a slot of the plan lies behind one that is not before it")
     for name in plan.open.names[len(plan.open.variables) :] if plan.open is not None else ():
         if name in known:
             raise ArtifactError(f"the plan reads size '{name}' twice")
@@ -142,3 +149,31 @@ def _stages_of(plan: CallPlan, sizes: OpenSizes, step: Step) -> set[int]:
     names.update(step.sizes if isinstance(step, KernelStep | RegionStep) else ())
     numbered = enumerate(sizes.stages, start=1)
     return {number for number, stage in numbered if not names.isdisjoint(stage)}
+
+
+def slots_behind(sizes: OpenSizes) -> tuple[tuple[int, ...], ...]:
+    """Return for each slot of a plan those that end before it begins."""
+    if sizes.behind:
+        return sizes.behind
+    before: dict[int, int] = {}
+    rows: list[tuple[int, ...]] = []
+    for number, size in enumerate(sizes.slots):
+        stage = sizes.stage(size)
+        rows.append((before[stage],) if stage in before else ())
+        before[stage] = number
+    return tuple(rows)
+
+
+def slot_offsets(
+    sizes: OpenSizes, values: Mapping[str, int], alignment: int = ALIGNMENT
+) -> tuple[list[int], int]:
+    """Return the offset of each slot for values of the size variables, and the end of the last.
+
+    Native code of a plan computes the same; this is for plans that a device runs.
+    """
+    starts: list[int] = []
+    ends: list[int] = []
+    for slot, behind in zip(sizes.slots, slots_behind(sizes), strict=True):
+        starts.append(max([ends[n] for n in behind], default=0))
+        ends.append(starts[-1] + -(-value_of(slot, values) // alignment) * alignment)
+    return starts, max(ends, default=0)

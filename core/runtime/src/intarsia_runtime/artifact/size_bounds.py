@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..size import Atom, Dim, Size, SizeOp
 from .passport import Passport
-from .plan import ALIGNMENT, CallPlan, SizeGuard
+from .plan import CallPlan, SizeGuard
+from .plan_sizes import slot_offsets
 
 
 class SizeBounds(Struct, frozen=True):
@@ -72,17 +74,16 @@ def upper_bound(size: Size, bounds: Mapping[str, SizeBounds]) -> int | None:
 def workspace_bound(plan: CallPlan) -> int | None:
     """Return the most bytes that the workspace of an open plan takes; ``None`` if any number.
 
-    Slots lie one behind the other, as ``intarsia_plan_sizes`` lays them out.
+    A slot ends no later than if it and those before it were as large as they can be.
     """
-    bounds, total = bounds_of(plan), 0
     if plan.open is None or plan.open.stages:
         return None
-    for slot in plan.open.slots:
-        most = upper_bound(slot, bounds)
-        if most is None:
-            return None
-        total += -(-most // ALIGNMENT) * ALIGNMENT
-    return total
+    bounds = bounds_of(plan)
+    slots = [upper_bound(slot, bounds) for slot in plan.open.slots]
+    known = tuple([slot for slot in slots if slot is not None])
+    if len(known) < len(slots):
+        return None
+    return slot_offsets(replace(plan.open, slots=known), {})[1]
 
 
 def _interval(size: Size, bounds: Mapping[str, SizeBounds]) -> tuple[int, int] | None:

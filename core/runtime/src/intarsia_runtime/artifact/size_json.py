@@ -66,6 +66,7 @@ def open_to_json(sizes: OpenSizes) -> JsonObject:
         "guards": [guard_to_json(guard) for guard in sizes.guards],
         "slots": sizes_to_json(sizes.slots),
         **({"stages": [list(names) for names in sizes.stages]} if sizes.stages else {}),
+        **({"behind": [list(row) for row in sizes.behind]} if sizes.behind else {}),
     }
 
 
@@ -85,4 +86,6 @@ def open_from_json(document: object) -> OpenSizes:
     slots = tuple(size_from_json(size) for size in read_list(fields, "slots"))
     stages = [] if "stages" not in fields else read_list(fields, "stages")
     names = tuple(read_texts({"stage": stage}, "stage") for stage in stages)
-    return OpenSizes(tuple(variables), tuple(guards), slots, names)
+    rows = [] if "behind" not in fields else read_list(fields, "behind")
+    behind = tuple(read_sizes({"behind": row}, "behind") for row in rows)
+    return OpenSizes(tuple(variables), tuple(guards), slots, names, behind)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ..abi import ArgumentBlock, SafeCall, array_dtype, point_at
 from ..artifact.passport import Passport
-from ..artifact.plan import CallPlan, OpenSizes, TensorSpec
+from ..artifact.plan import THREADS, CallPlan, OpenSizes, TensorSpec
 from ..artifact.signature import ValueSpec
 from ..closing import Closing
 from ..errors import ModelError
@@ -244,7 +244,8 @@ class OpenExecutor(Closing):
         for (spec, _), shape in zip(self._rows, shapes, strict=True):
             if len(spec.shape) != len(shape):
                 raise _mismatch(spec, shape)
-        values = {s.name: shapes[s.input][s.axis] for s in sources}
+        values = {s.name: shapes[s.input][s.axis] for s in sources if s.name != THREADS}
+        values[THREADS] = self._program.threads
         for (spec, _), shape in zip(self._rows, shapes, strict=True):
             if tuple([value_of(size, values) for size in spec.shape]) != shape:
                 raise _mismatch(spec, shape, values=values)
@@ -295,7 +296,9 @@ def _mismatch(
     values: dict[str, int] | None = None,
 ) -> ModelError:
     wanted = ", ".join(str(size) for size in spec.shape)
-    given = ", ".join(f"{name} = {number}" for name, number in (values or {}).items())
+    given = ", ".join(
+        f"{name} = {number}" for name, number in (values or {}).items() if name != THREADS
+    )
     own = array_dtype(spec)
     return ModelError(
         f"input '{spec.name}' must be {own} ({wanted})"

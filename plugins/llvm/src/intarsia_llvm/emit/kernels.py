@@ -214,20 +214,20 @@ class _Kernel(Struct):
             if var in e.positive:
                 inner.positive.add(var)
         slots = slots_of(loop.body)
-        inner.slot = "%slot" if slots else ""
-        own = ["i64 %slot"] if slots else []
+        inner.slot = "" if slots is None else "%slot"
+        own = [] if slots is None else ["i64 %slot"]
         self._range(inner, loop, "%low", "%high", parallel=False)
         self._close_function(
             name, [*parameters, *own, "i64 %low", "i64 %high"], inner.w, "noinline"
         )
-        self._thunk(name, parameters, slots)
+        self._thunk(name, parameters, has_slots=slots is not None)
         w = e.w
         extent = e.value(loop.extent)
         w.values.clear()
         frame = w.alloca("i64", max(1, len(parameters) + len(own)), 8)
         values = [("ptr", e.buffers[b]) for b in buffers]
         values += [("i64", e.variable(v)) for v in variables]
-        values += [("i64", all_slots(slots))] if slots else []
+        values += [] if slots is None else [("i64", all_slots(e, slots))]
         for number, (kind, value) in enumerate(values):
             slot = w.emit(f"getelementptr i64, ptr {frame}, i64 {number}")
             w.do(f"store {kind} {value}, ptr {slot}, align 8")
@@ -236,7 +236,7 @@ class _Kernel(Struct):
         w.do(f"call void @intarsia.parallel({call})")
         w.loaded.clear()  # what the loop wrote has to be read again
 
-    def _thunk(self, name: str, parameters: list[str], slots: int) -> None:
+    def _thunk(self, name: str, parameters: list[str], *, has_slots: bool) -> None:
         """Write the function that unpacks the frame, and holds a slot where the body needs one."""
         w = FunctionWriter(self.declarations)
         args: list[str] = []
@@ -245,7 +245,7 @@ class _Kernel(Struct):
             slot = w.emit(f"getelementptr i64, ptr %frame, i64 {number}")
             args.append(f"{kind} " + w.emit(f"load {kind}, ptr {slot}, align 8"))
         limits = ["i64 %low", "i64 %high"]
-        if slots:
+        if has_slots:
             free = w.emit(f"getelementptr i64, ptr %frame, i64 {len(parameters)}")
             with held_slot(w, free) as own:
                 w.do(f"call void @{name}({', '.join([*args, f'i64 {own}', *limits])})")

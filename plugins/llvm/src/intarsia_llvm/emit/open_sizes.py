@@ -6,7 +6,7 @@ The layout of the frame is told in :mod:`intarsia_runtime.artifact.plan`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from intarsia_ir.tir.expr import index, size_variable
 from intarsia_runtime.artifact.plan import (
@@ -18,6 +18,7 @@ from intarsia_runtime.artifact.plan import (
     TensorSpec,
     frame_entries,
 )
+from intarsia_runtime.artifact.plan_sizes import slots_behind
 from intarsia_runtime.size import Atom, Dim, Size
 
 from .expressions import Expressions
@@ -169,16 +170,30 @@ class _PlanSizes:
         return [s for s in self._plan.outputs if self._sizes.stage(*s.shape) == self._stage]
 
     def _lay_out(self) -> None:
-        """Put the slots of the stage one behind the other."""
-        w, frame, start = self._w, self._frame, "0"
+        """Put each slot of the stage where the last of those ends that it lies behind."""
+        w, frame, behind = self._w, self._frame, slots_behind(self._sizes)
         first = 1 + len(self._sizes.stages)
+        ends: dict[int, str] = {}
+        padded: dict[Size, str] = {}
         for number, size in self._slots():
+            start = self._largest([ends[n] for n in behind[number]])
             frame.store(first + number, start)
-            padded = w.emit(f"add i64 {frame.value(size)}, {ALIGNMENT - 1}")
-            start = w.emit(f"add i64 {start}, {w.emit(f'and i64 {padded}, {-ALIGNMENT}')}")
+            if size not in padded:
+                more = w.emit(f"add i64 {frame.value(size)}, {ALIGNMENT - 1}")
+                padded[size] = w.emit(f"and i64 {more}, {-ALIGNMENT}")
+            ends[number] = w.emit(f"add i64 {start}, {padded[size]}")
             if self._stage:
-                self._require(w.emit(f"icmp ule i64 {start}, {MOST_BYTES}"), NO_ROOM)
-        frame.store(self._stage, start)
+                self._require(w.emit(f"icmp ule i64 {ends[number]}, {MOST_BYTES}"), NO_ROOM)
+        covered = {n for number in ends for n in behind[number]}
+        frame.store(self._stage, self._largest([ends[n] for n in ends if n not in covered]))
+
+    def _largest(self, values: Sequence[str]) -> str:
+        """Return the largest of some values; 0 of none."""
+        function = self._w.declarations.use("i64", "llvm.smax.i64", ("i64", "i64"))
+        largest = values[0] if values else "0"
+        for value in values[1:]:
+            largest = self._w.emit(f"call i64 {function}(i64 {largest}, i64 {value})")
+        return largest
 
     def _store_outputs(self) -> None:
         number = 1 + len(self._sizes.stages) + len(self._sizes.slots)

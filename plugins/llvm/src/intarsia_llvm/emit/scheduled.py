@@ -7,12 +7,16 @@ change in it. Of LLVM's passes only those that work on single instructions find 
 
 from __future__ import annotations
 
-from intarsia_ir.tir.expr import IntImm
+from collections.abc import Mapping
+
+from intarsia_ir.tir.buffer import MemoryScope
+from intarsia_ir.tir.expr import INDEX, Binary, BinaryOp, IntImm, PrimExpr, TirVar
 from intarsia_ir.tir.func import PrimFunc
-from intarsia_ir.tir.stmt import For, ForKind, Store
+from intarsia_ir.tir.stmt import For, ForKind, LetStmt, Store
 from intarsia_ir.tir.walk import statements
 
 _SHORT = 4  # iterations that a vector would not make faster
+_LANES = 16  # elements of the widest vector of float32; a remainder has fewer
 
 
 def is_scheduled(function: PrimFunc) -> bool:
@@ -21,20 +25,39 @@ def is_scheduled(function: PrimFunc) -> bool:
     Args:
         function: The kernel, with its VECTORIZED loops replaced by vectors.
     """
-    return not any(
-        isinstance(stmt, For) and _writes_elements(stmt) for stmt in statements(function.body)
-    )
+    stmts = list(statements(function.body))
+    values = {stmt.var: stmt.value for stmt in stmts if isinstance(stmt, LetStmt)}
+    return not any(isinstance(stmt, For) and _writes_elements(stmt, values) for stmt in stmts)
 
 
-def _writes_elements(loop: For) -> bool:
+def _writes_elements(loop: For, values: Mapping[TirVar, PrimExpr]) -> bool:
     """Whether this is an innermost loop over single elements, and not a short one."""
     if loop.kind is ForKind.UNROLLED:
         return False
-    if isinstance(loop.extent, IntImm) and loop.extent.value <= _SHORT:
+    if _is_short(loop.extent, values):
         return False
     found = False
     for stmt in statements(loop.body):
         if isinstance(stmt, For) and stmt.kind is not ForKind.UNROLLED:
             return False
-        found = found or (isinstance(stmt, Store) and stmt.value.lanes == 1)
+        found = found or (isinstance(stmt, Store) and _is_element(stmt))
     return found
+
+
+def _is_short(extent: PrimExpr, values: Mapping[TirVar, PrimExpr]) -> bool:
+    """Whether a loop has too few iterations for vectors: a number, or less than some number."""
+    match extent:
+        case TirVar() if extent in values:
+            return _is_short(values[extent], values)
+        case IntImm(value=count):
+            return count <= _SHORT
+        case Binary(op=BinaryOp.MIN, a=a, b=b):
+            return any(isinstance(one, IntImm) and one.value < _LANES for one in (a, b))
+        case _:
+            return False
+
+
+def _is_element(stmt: Store) -> bool:
+    """Whether a statement writes one element, and not a position that a loop steps on."""
+    is_position = stmt.buffer.scope is MemoryScope.REGISTER and stmt.buffer.dtype is INDEX
+    return stmt.value.lanes == 1 and not is_position

@@ -11,29 +11,34 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import reduce
 
-from intarsia_ir.tir.expr import CallTarget, IntImm
+from intarsia_ir.tir.expr import CallTarget, IntImm, PrimExpr, minimum
 from intarsia_ir.tir.stmt import Stmt
 from intarsia_ir.tir.walk import expr_nodes, statements
 
 from ..functions import THREAD_SLOT
+from .expressions import Expressions
 from .writer import FunctionWriter
 
 
-def slots_of(body: Stmt) -> int:
-    """Return how many threads may run a loop at once; 0 if it needs no slots."""
+def slots_of(body: Stmt) -> PrimExpr | None:
+    """Return how many threads may run a loop at once, 1 to 64; ``None`` if it needs no slots."""
     counts = [
-        node.args[0].value
+        node.args[0]
         for node in expr_nodes(statements(body))
         if isinstance(node, CallTarget) and node.function == THREAD_SLOT
-        if isinstance(node.args[0], IntImm)
     ]
-    return min(counts, default=0)
+    return reduce(minimum, counts) if counts else None
 
 
-def all_slots(count: int) -> str:
+def all_slots(e: Expressions, count: PrimExpr) -> str:
     """Return the word of which every slot is free."""
-    return str((1 << count) - 1 if count < 64 else -1)
+    if isinstance(count, IntImm):
+        return str((1 << count.value) - 1 if count.value < 64 else -1)
+    others = e.w.emit(f"sub i64 64, {e.value(count)}")
+    e.w.values.clear()
+    return e.w.emit(f"lshr i64 -1, {others}")
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from intarsia_loops.loops import default_loops
 from intarsia_loops.targets import LoopTarget
 from intarsia_loops.tensors import Stages
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Size
 
 from ..amx import Amx
 from ..functions import (
@@ -170,7 +171,7 @@ def loops(name: str, stages: Stages, target: LoopTarget[LlvmOptions]) -> PrimFun
     return default_loops(name, stages, overlap=not machine(target.options).bare)
 
 
-def thread_slot(count: int) -> PrimExpr:
+def thread_slot(count: Size) -> PrimExpr:
     """Return the number of the slot, below ``count``, that the thread holds."""
     return CallTarget("llvm", THREAD_SLOT, (index(count),), INDEX, 1)
 
@@ -179,8 +180,9 @@ def bound_stack(kernel: PrimFunc, target: LoopTarget[LlvmOptions]) -> PrimFunc:
     """Leave on the stack what its smallest kind holds: of threads, or of a microcontroller."""
     if machine(target.options).bare:
         return stack_to_scratch(kernel, SMALL_STACK_BYTES)
-    threads = min(target.options.num_threads or MOST_SLOTS, MOST_SLOTS)
-    return stack_to_scratch(kernel, STACK_BYTES, ThreadSlots(threads, thread_slot))
+    fixed = target.options.num_threads
+    slots = ThreadSlots(min(fixed or MOST_SLOTS, MOST_SLOTS), thread_slot, is_fixed=fixed > 0)
+    return stack_to_scratch(kernel, STACK_BYTES, slots)
 
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(

@@ -27,7 +27,7 @@ from ..expr import (
     binary,
 )
 from ..func import PrimFunc
-from ..stmt import For, IfStmt, Seq, Stmt
+from ..stmt import For, IfStmt, LetStmt, Seq, Stmt
 from ..walk import children, with_children
 from .affine import AffineSum
 from .rebuild import rebuild_stmt, unknown_below
@@ -39,12 +39,14 @@ _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 
 def simplify(function: PrimFunc) -> PrimFunc:
     """Return ``function`` with simpler indices, decided branches and no loops that run once."""
-    body = _Simplifier(dict.fromkeys(function.sizes, (0, _FAR))).stmt(function.body)
+    ranges: dict[TirVar, tuple[int, int]] = dict.fromkeys(function.sizes, (0, _FAR))
+    body = _Simplifier(ranges, is_open=bool(ranges)).stmt(function.body)
     return function if body is function.body else replace(function, body=body)
 
 
 class _Simplifier(Struct):
-    ranges: dict[TirVar, tuple[int, int]] = field(default_factory=dict[TirVar, tuple[int, int]])
+    ranges: dict[TirVar, tuple[int, int]]
+    is_open: bool  # what is computed from open sizes has a name, and a range
     values: dict[TirVar, PrimExpr] = field(default_factory=dict[TirVar, PrimExpr])
     bounds: dict[PrimExpr, tuple[int, int]] = field(default_factory=dict[PrimExpr, tuple[int, int]])
     atoms: dict[tuple[object, ...], PrimExpr] = field(
@@ -65,6 +67,8 @@ class _Simplifier(Struct):
     def _on_stmt(self, stmt: Stmt) -> Stmt | None:
         if isinstance(stmt, For):
             return self._loop(stmt)
+        if isinstance(stmt, LetStmt) and self.is_open and stmt.var.dtype is INDEX:
+            self.ranges[stmt.var] = self._values(self.expr(stmt.value))
         if isinstance(stmt, IfStmt):
             condition = self.expr(stmt.condition)
             if isinstance(condition, IntImm):

@@ -5,17 +5,22 @@ A stack has 8 MiB in the first thread of a Linux process, 128 KiB in threads of 
 and a few KiB on a microcontroller. A temporary that no stack is sure to hold becomes a scratch
 parameter, which the memory plan gives a place in the workspace. Inside a parallel loop it has one
 copy for each *slot*: a thread holds a slot while it runs iterations, and no other thread holds the
-same one. So threads share nothing, and there are as many copies as threads run at once.
+same one. So threads share nothing, and there are as many copies as threads run at once. A kernel of
+open sizes has as many as the run has threads (:data:`~intarsia_runtime.artifact.plan.THREADS`), for
+nobody knows how many iterations its loops have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import cast
 
 from msgspec import Struct, field
 
+from intarsia_runtime.artifact.plan import THREADS
 from intarsia_runtime.errors import VerifyError
+from intarsia_runtime.size import Dim, Size, minimum, variable
 
 from ..buffer import Buffer, MemoryScope
 from ..expr import IntImm, Load, PrimExpr, TirVar
@@ -50,10 +55,12 @@ class ThreadSlots(Struct, frozen=True):
     Attributes:
         most: Threads that may run a parallel loop at once.
         number: ``number(count)``: the number of the slot, below ``count``, that the thread holds.
+        is_fixed: Whether as many threads run as ``most`` says.
     """
 
     most: int
-    number: Callable[[int], PrimExpr]
+    number: Callable[[Size], PrimExpr]
+    is_fixed: bool = False
 
 
 def stack_to_scratch(
@@ -66,7 +73,7 @@ def stack_to_scratch(
         most: Bytes of STACK buffers that stay, the smallest ones.
         slots: How threads find memory of their own; without, one thread runs the loops around.
     """
-    moved = _Moved(_largest(function, most), slots)
+    moved = _Moved(_largest(function, most), slots, _threads(function, slots))
     if not moved.chosen:
         return function
     body = replace_statements(function.body, moved.outside)
@@ -109,14 +116,26 @@ def _allocated(stmt: Stmt, times: int = 1) -> Iterator[tuple[Buffer, int]]:
         yield from _allocated(part, times)
 
 
+def _threads(function: PrimFunc, slots: ThreadSlots | None) -> Size:
+    """Return how many threads may run the kernel at once."""
+    if slots is None:
+        return 1
+    is_open = any(isinstance(size, Dim) for buffer in function.params for size in buffer.shape)
+    if is_open and not slots.is_fixed and slots.most > 1:
+        return minimum(variable(THREADS), slots.most)
+    return slots.most
+
+
 def _largest(function: PrimFunc, most: int) -> frozenset[Buffer]:
-    """Return the STACK buffers that do not stay."""
+    """Return the STACK buffers that do not stay: the largest ones, and all of open sizes."""
     sizes: dict[Buffer, int] = {}
-    for buffer, times in _allocated(function.body):
-        if buffer.scope is MemoryScope.STACK:
-            sizes[buffer] = sizes.get(buffer, 0) + buffer.bytes * times
     left = most
     chosen: list[Buffer] = []
+    for buffer, times in _allocated(function.body):
+        if buffer.scope is MemoryScope.STACK and isinstance(buffer.elements, Dim):
+            chosen.append(buffer)
+        elif buffer.scope is MemoryScope.STACK:
+            sizes[buffer] = sizes.get(buffer, 0) + buffer.bytes * times
     for buffer in sorted(sizes, key=sizes.__getitem__):
         left -= sizes[buffer]
         if left < 0 or most == 0:
@@ -130,6 +149,7 @@ class _Moved(Struct):
     Attributes:
         chosen: Which of them move.
         slots: How threads find memory of their own.
+        threads: How many there may be.
         params: The new parameters.
         places: The parameter of a buffer, and the slot of the thread where there are several.
         around: How often the parallel loops around run their body.
@@ -137,11 +157,12 @@ class _Moved(Struct):
 
     chosen: frozenset[Buffer]
     slots: ThreadSlots | None
+    threads: Size
     params: list[Buffer] = field(default_factory=list[Buffer])
     places: dict[Buffer, tuple[Buffer, tuple[TirVar, ...]]] = field(
         default_factory=dict[Buffer, tuple[Buffer, tuple[TirVar, ...]]]
     )
-    around: int = 1
+    around: Size = 1
 
     def outside(self, stmt: Stmt) -> Stmt | None:
         """Take allocations away; note the parallel loops on the way."""
@@ -159,8 +180,9 @@ class _Moved(Struct):
             return loop
         before, kind = self.around, ForKind.SERIAL
         if self.slots is not None:
-            count = loop.extent.value if isinstance(loop.extent, IntImm) else self.slots.most
-            self.around, kind = min(before * max(count, 1), self.slots.most), ForKind.PARALLEL
+            most, extent = self.slots.most, loop.extent
+            count = max(extent.value, 1) if isinstance(extent, IntImm) else most
+            self.around, kind = minimum(before * count, self.threads), ForKind.PARALLEL
         body = replace_statements(loop.body, self.outside)
         self.around = before
         return replace(loop, kind=kind, body=body)
@@ -168,17 +190,25 @@ class _Moved(Struct):
     def _place(self, buffer: Buffer) -> tuple[TirVar, PrimExpr] | None:
         """Note the parameter that takes a buffer's place; returns the slot to hold, if any."""
         if buffer not in self.places:
-            several = self.slots is not None and self.around > 1
-            copies = max(1, min(self.around, _COPIES_BYTES // max(buffer.bytes, 1)))
-            shape = (copies, *_in_lines(buffer)) if several else buffer.shape
+            several = self.slots is not None and self.around != 1
             name = f"{buffer.name}_{len(self.params)}"
-            param = replace(buffer, name=name, shape=shape, scope=MemoryScope.GLOBAL)
+            shape = (self._copies(buffer), *_in_lines(buffer)) if several else buffer.shape
+            param = replace(
+                buffer, name=name, shape=cast("tuple[int, ...]", shape), scope=MemoryScope.GLOBAL
+            )
             self.params.append(param)
             self.places[buffer] = param, ((TirVar("slot"),) if several else ())
         param, slot = self.places[buffer]
         if self.slots is None or not slot:
             return None
         return slot[0], self.slots.number(param.shape[0])
+
+    def _copies(self, buffer: Buffer) -> Size:
+        """Return how many threads have a copy of a buffer; others wait for one."""
+        if isinstance(buffer.elements, Dim):
+            return self.around
+        bounded = max(1, _COPIES_BYTES // max(buffer.bytes, 1))
+        return minimum(self.around, bounded)
 
     def load(self, expr: PrimExpr) -> PrimExpr | None:
         """Read the parameter."""
