@@ -85,6 +85,8 @@ class Int8x4(Struct, frozen=True):
             the products along all words of K to the sums of a tile, from the first word of each
             row of data and of the weights on; ``None`` if tiles have a loop over the words.
         columns: Most columns of weights that are packed side by side; as many as of float32 if 0.
+        one_row_columns: The same where data has one row, which leaves registers to more sums; twice
+            as many if 0.
         depthwise: The procedure for depthwise windows; ``None`` if loops compute them.
         unit: A unit that multiplies matrices of bytes; ``None`` if the machine has none.
         add_narrow: What is faster than ``add`` for weights that
@@ -97,6 +99,7 @@ class Int8x4(Struct, frozen=True):
     least_rows: int = 1
     micro_kernel: DotMicroKernel | None = None
     columns: int = 0
+    one_row_columns: int = 0
     depthwise: DepthwiseMicroKernel | None = None
     unit: MatrixUnit | None = None
     add_narrow: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
@@ -228,13 +231,12 @@ def block_width(outputs: int, tiling: CpuTiling) -> int:
 
 
 def int8x4_width(outputs: int, tiling: CpuTiling, *, is_one_row: bool = False) -> int:
-    """Return the width of a packed block of 8-bit weights, in output columns.
-
-    A row alone leaves registers to the sums of twice as many.
-    """
-    if tiling.int8x4 is None or not tiling.int8x4.columns:
+    """Return the width of a packed block of 8-bit weights, in output columns."""
+    int8x4 = tiling.int8x4
+    if int8x4 is None or not int8x4.columns:
         return block_width(outputs, tiling)
-    return min(outputs, tiling.int8x4.columns * (2 if is_one_row else 1))
+    single = int8x4.one_row_columns or 2 * int8x4.columns
+    return min(outputs, single if is_one_row else int8x4.columns)
 
 
 def column_parts(outputs: int, width: int) -> tuple[tuple[int, int, int], ...]:
