@@ -35,13 +35,6 @@ _PANEL_REGISTERS = ("r4", "r5", "r6", "r8")  # ascending, as LDM wants; r7 may b
 _START = re.compile(r"ix_start(_one)?_([1-4])(_bias)?")
 
 
-_COUNTED = (
-    "#if defined(__GNUC__) /* a loop of a number, not of the distance of two pointers */",
-    '__asm__("" : "+r"(k));',
-    "#endif",
-)
-
-
 def rows_name(rows: int, panel: int, width: int) -> str:
     """Return the name of the function that writes sums."""
     return f"ix_rows_{rows}of{panel}x{width}"

@@ -29,6 +29,9 @@ DEINTERLEAVE = ("llvm.lanes.even", "llvm.lanes.odd")
 DOT = "llvm.x86.avx512.vpdpbusd"
 """``dot(sum, a, b)``: ``sum`` and four products, of unsigned bytes of ``a`` and signed of ``b``."""
 
+SIGNED_DOT = "llvm.aarch64.neon.sdot"
+"""The same sum of signed bytes of both."""
+
 DOT_BY_PAIRS = "llvm.pairs"
 """The same sum by products of 16-bit integers, of which an instruction adds up pairs."""
 
@@ -88,7 +91,8 @@ FUNCTIONS = {
     SCALE: CodegenSignature(3, result=_REAL),
     LOAD_WORD: CodegenSignature(1, _QUARTERS | {DType.BFLOAT16}, frozenset({DType.INT32})),
     **dict.fromkeys(
-        (DOT, DOT_BY_PAIRS, DOT_OF_NARROW), CodegenSignature(3, frozenset({DType.INT32}))
+        (DOT, SIGNED_DOT, DOT_BY_PAIRS, DOT_OF_NARROW),
+        CodegenSignature(3, frozenset({DType.INT32})),
     ),
     THREAD_SLOT: CodegenSignature(1, result=frozenset({INDEX})),
     PREFETCH: CodegenSignature(1, result=frozenset({DType.BOOL})),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on 8-bit integers whose operands are packed four to a 32-bit word along K (Int8x4).
 
-Data counts as unsigned, as ``vpdpbusd`` wants it: signed data is offset by 128. Padding holds the
+Data counts as unsigned, as ``vpdpbusd`` wants it: signed data is offset by 128; or as signed, as
+``SDOT`` wants it, and unsigned data is offset by -128. Padding holds the
 zero point of the data, so the zero point costs nothing in the loops: its share of a sum, ``zero *
 sum(weights)``, is one number for each output channel, which ``quantize.py`` adds to the bias.
 gemmlowp and XNNPACK compensate zero points in the same way.
@@ -39,11 +40,13 @@ INT8_PER_WORD = 4
 class Int8ConvAttrs(ConvAttrs, frozen=True, kw_only=True):
     """As of ``cpu.conv``.
 
-    ``zero``: what padding holds, in unsigned bytes; ``is_narrow``: :func:`has_narrow_pairs`.
+    ``zero``: what padding holds, as data counts; ``is_narrow``: :func:`has_narrow_pairs`;
+    ``signed``: whether data counts as signed.
     """
 
     zero: int
     is_narrow: bool = False
+    signed: bool = False
 
 
 def dot4_by_shifts(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
@@ -98,14 +101,19 @@ def pack_int8x4_dense(weight: Array, width: int) -> Array:
     return pack_int8x4(pack_dense(weight, width))
 
 
-def unsigned(x: Array) -> Array:
+def data_offset(kind: DType, *, signed: bool) -> int:
+    """Return what bytes of a type are moved by where they count as signed, or as unsigned."""
+    return (-128 if signed else 128) if kind.is_signed is not signed else 0
+
+
+def counted(x: Array, *, signed: bool) -> Array:
     """Return bytes as the kernels take them, in int32."""
-    return x.astype(np.int32) + (128 if x.dtype == np.int8 else 0)
+    return x.astype(np.int32) + data_offset(DType(x.dtype.name), signed=signed)
 
 
-def _unsigned(x: PrimExpr) -> PrimExpr:
-    value = cast(x, DType.INT32)
-    return value + 128 if x.dtype.is_signed else value
+def _counted(x: PrimExpr, *, signed: bool) -> PrimExpr:
+    value, offset = cast(x, DType.INT32), data_offset(x.dtype, signed=signed)
+    return value + offset if offset else value
 
 
 def _byte(words: PrimExpr, number: PrimExpr) -> PrimExpr:
@@ -131,7 +139,8 @@ class Int8x4Conv(Op):
         """The canonical convolution of padded data, in float64, which is exact."""
         plain = unpack_conv(unpack_int8x4(weight), attrs.outputs, attrs.kernel, attrs.groups)
         widths = ((0, 0), (0, 0), *attrs.padding)
-        first = np.pad(unsigned(data).transpose(_TO_FIRST), widths, constant_values=attrs.zero)
+        moved = counted(data, signed=attrs.signed).transpose(_TO_FIRST)
+        first = np.pad(moved, widths, constant_values=attrs.zero)
         free = Conv.Attrs(
             strides=attrs.strides,
             padding=((0, 0), (0, 0)),
@@ -154,7 +163,8 @@ class Int8x4Conv(Op):
             y_in = y * attrs.strides[0] + kh.var * attrs.dilation[0] - attrs.padding[0][0]
             x_in = x * attrs.strides[1] + kw.var * attrs.dilation[1] - attrs.padding[1][0]
             group, column = o // own, o % own
-            value = _unsigned(data[n, y_in, x_in, group * inner + c.var])
+            byte = data[n, y_in, x_in, group * inner + c.var]
+            value = _counted(byte, signed=attrs.signed)
             inside = all_of([y_in >= 0, y_in < rows, x_in >= 0, x_in < columns])
             depth = (kh.var * attrs.kernel[1] + kw.var) * inner + c.var
             words = weight[group * blocks + column // width, depth // INT8_PER_WORD, column % width]
@@ -170,10 +180,13 @@ class Int8x4Dense(Op):
     """Product of bytes ``a[..., K]`` and packed weights, in int32."""
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
-        """``outputs``: columns of the result; ``is_narrow``: :func:`has_narrow_pairs`."""
+        """``outputs``: columns of the result; ``is_narrow``: :func:`has_narrow_pairs`; ``signed``:
+        whether data counts as signed.
+        """
 
         outputs: int
         is_narrow: bool = False
+        signed: bool = False
 
     @staticmethod
     def type_rule(attrs: Attrs, a: TensorType, _weight: TensorType) -> TensorType:
@@ -184,7 +197,8 @@ class Int8x4Dense(Op):
     def reference(attrs: Attrs, a: Array, weight: Array) -> Array:
         """The product with the unpacked matrix, in float64, which is exact."""
         matrix = unpack_dense(unpack_int8x4(weight), attrs.outputs).astype(np.float64)
-        product = Matmul.reference(Matmul.Attrs(), unsigned(a).astype(np.float64), matrix)
+        whole = counted(a, signed=attrs.signed).astype(np.float64)
+        product = Matmul.reference(Matmul.Attrs(), whole, matrix)
         return product.astype(np.int32)
 
     @staticmethod
@@ -195,9 +209,8 @@ class Int8x4Dense(Op):
         def element(*indices: PrimExpr) -> Reduction:
             *outer, o = indices
             words = weight[o // width, k.var // INT8_PER_WORD, o % width]
-            return sum_over(
-                _unsigned(a[(*outer, k.var)]) * _byte(words, k.var % INT8_PER_WORD), (k,)
-            )
+            value = _counted(a[(*outer, k.var)], signed=attrs.signed)
+            return sum_over(value * _byte(words, k.var % INT8_PER_WORD), (k,))
 
         return compute((*a.shape[:-1], attrs.outputs), element, name="cpu_qdense")
 

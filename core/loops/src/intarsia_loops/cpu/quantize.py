@@ -26,6 +26,7 @@ from .int8x4 import (
     Int8Depthwise,
     Int8x4Conv,
     Int8x4Dense,
+    data_offset,
     has_narrow_pairs,
     pack_int8x4_conv,
     pack_int8x4_dense,
@@ -186,7 +187,8 @@ def _byte_sums(
         padding=plain.padding,
         dilation=(plain.dilation[0], plain.dilation[1]),
         groups=plain.groups,
-        zero=x_zero if depthwise else unsigned_zero(x_zero, kind),
+        zero=x_zero if depthwise else counted_zero(x_zero, kind, tiling),
+        signed=counts_signed(tiling),
     )
     if depthwise:
         packed = constant(pack_depthwise(weight), span=span)
@@ -221,7 +223,7 @@ def dense_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
     if linear is None:
         return None
     total, sums = dense_sums(node, source, linear.weight, tiling, is_flipped=bool(is_flipped))
-    zero = unsigned_zero(linear.x_zero, tensor_type(source).dtype)
+    zero = counted_zero(linear.x_zero, tensor_type(source).dtype, tiling)
     return _rescaled(node, total, linear, linear.bias - zero * sums)
 
 
@@ -238,7 +240,7 @@ def flipped(node: Call, weight: Expr) -> bool | None:
 def dense_sums(
     node: Call, source: Expr, weight: ByteWeight, tiling: CpuTiling, *, is_flipped: bool
 ) -> tuple[Expr, Array]:
-    """Return sums of products with the bytes of ``source`` taken as unsigned, and of weights.
+    """Return sums of products with the bytes of ``source`` as they count, and of weights.
 
     Args:
         node: The product.
@@ -265,14 +267,20 @@ def _dense_byte_sums(
     width = int8x4_width(outputs, tiling, is_one_row=product(rows) == 1)
     packed = constant(pack_int8x4_dense(matrix, width), span=node.span)
     source = padded(source, matrix.shape[0], 0)
-    attrs = Int8x4Dense.Attrs(outputs=outputs, is_narrow=has_narrow_pairs(matrix, 0))
+    is_narrow, signed = has_narrow_pairs(matrix, 0), counts_signed(tiling)
+    attrs = Int8x4Dense.Attrs(outputs=outputs, is_narrow=is_narrow, signed=signed)
     total = call(Int8x4Dense, source, packed, attrs=attrs, span=node.span)
     return total, matrix.astype(np.int64).sum(axis=0)
 
 
-def unsigned_zero(zero: int, kind: DType) -> int:
-    """Return a zero point where bytes are read as unsigned: signed ones become 128 larger."""
-    return zero + (128 if kind.is_signed else 0)
+def counted_zero(zero: int, kind: DType, tiling: CpuTiling) -> int:
+    """Return the zero point of bytes as they count on a machine."""
+    return zero + data_offset(kind, signed=counts_signed(tiling))
+
+
+def counts_signed(tiling: CpuTiling) -> bool:
+    """Whether data counts as signed on a machine."""
+    return tiling.int8x4 is not None and tiling.int8x4.signed
 
 
 def _padded_to_words(weight: Array, axis: int) -> Array:

@@ -80,6 +80,8 @@ class Int8x4(Struct, frozen=True):
         load: ``load(first)``: the word at the address of ``first``, a load of a byte.
         add: ``add(total, left, right)``: ``total`` plus four products, of the unsigned bytes of
             ``left`` and the signed ones of ``right`` (``vpdpbusd`` of AVX512-VNNI).
+        signed: Whether ``add`` takes signed bytes of ``left``, too (``SDOT`` of NEON): data without
+            sign are then moved down by 128, as data with sign are moved up otherwise.
         least_rows: Products with M below this run as default loops.
         micro_kernel: ``micro_kernel(sums, left, right, words, signed=...)``: a statement that adds
             the products along all words of K to the sums of a tile, from the first word of each
@@ -96,6 +98,7 @@ class Int8x4(Struct, frozen=True):
 
     load: Callable[[PrimExpr], PrimExpr]
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
+    signed: bool = False
     least_rows: int = 1
     micro_kernel: DotMicroKernel | None = None
     columns: int = 0

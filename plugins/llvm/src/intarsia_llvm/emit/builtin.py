@@ -24,6 +24,7 @@ from ..functions import (
     MULTIPLY_PAIRS,
     PREFETCH,
     SCALE,
+    SIGNED_DOT,
 )
 from .arithmetic import emit_binary
 from .conversions import emit_rounded
@@ -115,6 +116,8 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
     if call.function == DOT:
         function = w.declarations.use(kind, f"{DOT}.{32 * call.lanes}", (kind,) * 3)
         return w.emit(f"call {kind} {function}({', '.join(f'{kind} {arg}' for arg in args)})")
+    if call.function == SIGNED_DOT:
+        return _signed_dot(w, call, args)
     if call.function == DOT_BY_PAIRS:
         return _dot_by_pairs(w, call, args)
     if call.function == DOT_OF_NARROW:
@@ -128,6 +131,17 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
         function = w.declarations.use(kind, f"{call.function}.{suffix}", (kind, "i1"))
         return w.emit(f"call {kind} {function}({kind} {args[0]}, i1 false)")
     return _call(w, call.function, kind, suffix, args)
+
+
+def _signed_dot(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    """Add by ``SDOT``, whose operands are vectors of bytes."""
+    lanes = call.lanes
+    kind, wide = vector_type("i32", lanes), vector_type("i8", 4 * lanes)
+    function = w.declarations.use(
+        kind, f"{SIGNED_DOT}.v{lanes}i32.v{4 * lanes}i8", (kind, wide, wide)
+    )
+    left, right = (w.once(f"bitcast {kind} {word} to {wide}", word) for word in args[1:])
+    return w.emit(f"call {kind} {function}({kind} {args[0]}, {wide} {left}, {wide} {right})")
 
 
 def _dot_by_pairs(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:

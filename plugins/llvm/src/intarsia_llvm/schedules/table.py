@@ -37,6 +37,7 @@ from ..functions import (
     LOAD_WORD,
     MOST_SLOTS,
     PREFETCH,
+    SIGNED_DOT,
     THREAD_SLOT,
 )
 from ..machine import CodegenMachine
@@ -63,6 +64,8 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
     # Ones, and the pairs that they multiply, take two registers: a row of sums.
     narrow = dot_of_narrow if by_pairs and machine.byte_pairs else None
     int8x4 = Int8x4(load_word, add, unit=unit, add_narrow=narrow, narrow_rows=rows - 1)
+    if machine.signed_dot:
+        int8x4 = Int8x4(load_word, signed_dot, signed=True)
     if by_pairs and dtype is DType.INT32:
         rows -= 2  # weights and data of even and odd bytes take four registers more
     return CpuTiling(
@@ -84,6 +87,11 @@ def load_word(first: PrimExpr) -> PrimExpr:
 def dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
     """Add four products of bytes by the instruction of VNNI."""
     return CallTarget("llvm", DOT, (total, left, right), DType.INT32, 1)
+
+
+def signed_dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+    """Add four products of signed bytes by the instruction of NEON."""
+    return CallTarget("llvm", SIGNED_DOT, (total, left, right), DType.INT32, 1)
 
 
 def dot_by_pairs(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
