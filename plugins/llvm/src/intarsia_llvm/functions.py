@@ -32,6 +32,9 @@ DOT = "llvm.x86.avx512.vpdpbusd"
 SIGNED_DOT = "llvm.aarch64.neon.sdot"
 """The same sum of signed bytes of both."""
 
+SPLATS = tuple(f"llvm.splat.{lane}" for lane in range(4))
+"""A lane of a vector of four in all lanes, which NEON's instructions multiply by as it is."""
+
 DOT_BY_PAIRS = "llvm.pairs"
 """The same sum by products of 16-bit integers, of which an instruction adds up pairs."""
 
@@ -94,6 +97,7 @@ FUNCTIONS = {
         (DOT, SIGNED_DOT, DOT_BY_PAIRS, DOT_OF_NARROW),
         CodegenSignature(3, frozenset({DType.INT32})),
     ),
+    **dict.fromkeys(SPLATS, CodegenSignature(1)),
     THREAD_SLOT: CodegenSignature(1, result=frozenset({INDEX})),
     PREFETCH: CodegenSignature(1, result=frozenset({DType.BOOL})),
     **dict.fromkeys((*EXCHANGES, *DEINTERLEAVE), CodegenSignature(2)),

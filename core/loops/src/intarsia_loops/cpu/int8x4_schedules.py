@@ -47,7 +47,7 @@ Schedule: TypeAlias = Callable[[FusedGroup, LoopTarget], PrimFunc | None]
 _TOP_BITS = int.from_bytes(b"\x80" * INT8_PER_WORD, "little", signed=True)
 
 
-class _Moved(Struct, frozen=True):
+class _OffsetDot(Struct, frozen=True):
     """Products of bytes on the left that are moved up or down by 128, which flips a bit each."""
 
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
@@ -111,7 +111,7 @@ class Int8x4Schedules(Struct, frozen=True):
         plain_add = int8x4.add
         if is_narrow and int8x4.add_narrow is not None:
             plain_add, plain = int8x4.add_narrow, replace(plain, rows=int8x4.narrow_rows)
-        add = _Moved(plain_add) if signed is not int8x4.signed else plain_add
+        add = _OffsetDot(plain_add) if signed is not int8x4.signed else plain_add
         micro_kernel = (
             None if int8x4.micro_kernel is None else partial(int8x4.micro_kernel, signed=signed)
         )

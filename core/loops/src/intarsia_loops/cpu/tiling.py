@@ -147,6 +147,9 @@ class CpuTiling(Struct, frozen=True):
         neighbours: Output pixels in a row that a depthwise tile computes.
         deinterleave: ``deinterleave(a, b, first)``: of two adjacent vectors, the elements
             ``first``, ``first + 2`` and so on; ``None`` if strided loads are as fast.
+        left_lanes: ``left_lanes(element, lane)``: element ``lane`` of the vector of A that begins
+            at ``element``, in all lanes, where instructions multiply by a lane of a register
+            (NEON); ``None`` if elements are loaded one by one. Each row then has a register of A.
         transpose_registers: ``transpose_registers(rows, write)`` transposes a square of vectors,
             one a row, and has ``write(i, column)`` store column ``i``; ``None`` if it cannot.
     """
@@ -167,6 +170,7 @@ class CpuTiling(Struct, frozen=True):
     copies_rows: bool | None = None
     neighbours: int = 8
     deinterleave: Callable[[PrimExpr, PrimExpr, int], PrimExpr] | None = None
+    left_lanes: Callable[[PrimExpr, int], PrimExpr | None] | None = None
     transpose_registers: (
         Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt] | None
     ) = None
@@ -177,6 +181,8 @@ class CpuTiling(Struct, frozen=True):
         ``registers_of(rows_for(v), v)`` is at most ``2 * rows + 4``: the registers of the tile two
         vectors wide and one more.
         """
+        if self.left_lanes is not None:
+            return max(1, (2 * self.rows + 4 - vectors) // (vectors + 1))
         if vectors <= 2:
             return self.rows if vectors == 2 else 2 * self.rows
         return max(1, (2 * self.rows + 3 - vectors) // vectors)
