@@ -59,6 +59,8 @@ int main(int argc, char **argv) {
     void *context[] = {memory(%(workspace)d), %(constants)s};
     Tensor tensors[] = {%(tensors)s};
     Any arguments[1 + sizeof tensors / sizeof *tensors] = {{1, 0, (int64_t)(intptr_t)context}};
+    FILE *data = argc > 3 ? fopen(argv[3], "rb") : 0;
+    if (data && (fread(tensors->data, 1, %(read)d, data) != %(read)d || fclose(data))) return 4;
     int count = 1;
     for (; count <= (int)(sizeof tensors / sizeof *tensors); ++count)
         arguments[count] = (Any){7, 0, (int64_t)(intptr_t)&tensors[count - 1]};
@@ -66,7 +68,9 @@ int main(int argc, char **argv) {
         Any result = {0, 0, 0};
         if (run(0, arguments, count, &result)) return 1;
     }
-    return argc != 3;
+    data = argc > 4 ? fopen(argv[4], "wb") : 0;
+    if (data && (fwrite(tensors[count - 2].data, 1, %(written)d, data) != %(written)d)) return 5;
+    return data && fclose(data) ? 6 : 0;
 }
 """
 
@@ -145,7 +149,10 @@ def cases() -> list[Case]:
 
 
 def write_program(opened: OpenedArtifact, folder: Path, compiler: str) -> list[str]:
-    """Compile a C program that runs an artifact so often as its last argument says."""
+    """Compile a C program that runs an artifact so often as its first argument says.
+
+    Two more name a file with the first input, which is zeros otherwise, and one for the output.
+    """
     plan = opened.passport.plan
     (folder / "lib.so").write_bytes(opened.unit_files("main")["lib.so"])
     constants: list[str] = []
@@ -158,9 +165,12 @@ def write_program(opened: OpenedArtifact, folder: Path, compiler: str) -> list[s
     text = DRIVER % {
         "shapes": "\n".join(_axes(number, spec) for number, spec in enumerate(specs)),
         "workspace": plan.workspace_bytes,
+        "read": plan.inputs[0].bytes,
+        "written": plan.outputs[0].bytes,
         "constants": ", ".join(constants) or "0",
         "tensors": ", ".join(
-            f"{{memory({spec.bytes}), 1, 0, {len(spec.shape)}, 2, 32, 1, s{n}, t{n}, 0}}"
+            f"{{memory({spec.bytes}), 1, 0, {len(spec.shape)}, {_dlpack_type(spec)}, 1,"
+            f" s{n}, t{n}, 0}}"
             for n, spec in enumerate(specs)
         ),
     }
@@ -169,6 +179,12 @@ def write_program(opened: OpenedArtifact, folder: Path, compiler: str) -> list[s
     links = ["-ldl", "-Wl,--no-as-needed", "-lgomp", "-lm"]
     subprocess.run([compiler, "-O2", str(source), "-o", str(program), *links], check=True)
     return [str(program), str(folder / "lib.so")]
+
+
+def _dlpack_type(spec: TensorSpec) -> str:
+    """Return the code and the bits of an element type."""
+    code = 2 if spec.dtype.is_float else 0 if spec.dtype.is_signed else 1
+    return f"{code}, {spec.dtype.bits}"
 
 
 def _axes(number: int, spec: TensorSpec) -> str:

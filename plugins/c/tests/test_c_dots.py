@@ -62,7 +62,7 @@ def test_sources_for_a_microcontroller_have_every_form(tmp_path, kind):
     path = tmp_path / "corners.onnx"
     onnx.save(corners(x, kind), path)
     artifact = intarsia.build(
-        path, target="c -mcpu=cortex-m4 -prefix=net", executor=Executor("aot"),
+        path, target="c -mtriple=thumbv7em-none-eabi -prefix=net", executor=Executor("aot"),
         runtime=Runtime("c", {"link-params": True}),
     )  # fmt: skip
     source = (artifact.save(f"{tmp_path}/net/") / "src" / "net.c").read_text()

@@ -3,10 +3,9 @@
 
 A function sums, for some neighbouring channels, the products of the taps of one window with the
 weights of each channel. Channels are contiguous, so a vector has one tap of eight of them.
-Registers: 2 accumulators (even and odd channels) + data + weights = 4 of 8 MVE vectors. There is no
-form for the DSP instructions: ``SMLAD`` adds two products of one channel, whose bytes lie a pixel
-apart, and packing them costs what it saves. Loops that load a byte, multiply and add take as few
-instructions on Cortex-M4, M7 and M33.
+Registers: 2 accumulators (even and odd channels) + data + weights = 4 of 8 MVE vectors. They
+take what :mod:`.depthwise_kernels` leaves: channels that come in no words, and sums that stay
+floats.
 """
 
 from __future__ import annotations

@@ -7,15 +7,20 @@ The compiler's own macros choose between the forms, so the same source is right 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
 
 from intarsia.plugin import CodegenSignature
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import Invoke
 from intarsia_ir.tir.walk import statements
 
+from .depthwise_kernels import depthwise_kernel_arguments, print_depthwise_kernel
 from .depthwise_micro_kernels import depthwise_micro_kernel_arguments, print_depthwise_micro_kernel
 from .dot_micro_kernels import dot_micro_kernel_arguments, print_dot_micro_kernel
+from .row_kernels import print_row_kernel, row_kernel_arguments
+from .row_panels import panel_arguments, panel_helpers, print_panel, print_panel_helper
 
 _INCLUDES = """\
 #if defined(__ARM_FEATURE_MVE)
@@ -26,10 +31,36 @@ _INCLUDES = """\
 """
 
 
+class _Family(Struct, frozen=True):
+    """Functions whose names say what they do.
+
+    Attributes:
+        arguments: How many arguments a function takes; ``None`` if its name is of another family.
+        text: The text of a function.
+    """
+
+    arguments: Callable[[str], int | None]
+    text: Callable[[str], str]
+
+
+_FAMILIES = (
+    _Family(dot_micro_kernel_arguments, print_dot_micro_kernel),
+    _Family(depthwise_micro_kernel_arguments, print_depthwise_micro_kernel),
+    _Family(row_kernel_arguments, print_row_kernel),
+    _Family(depthwise_kernel_arguments, print_depthwise_kernel),
+    _Family(panel_arguments, print_panel),
+)
+
+
 def target_function(name: str) -> CodegenSignature | None:
     """Find a function that loops may call by name; ``None`` if C has none of it."""
-    arguments = dot_micro_kernel_arguments(name) or depthwise_micro_kernel_arguments(name)
+    family = _family(name)
+    arguments = None if family is None else family.arguments(name)
     return None if arguments is None else CodegenSignature(arguments)
+
+
+def _family(name: str) -> _Family | None:
+    return next((family for family in _FAMILIES if family.arguments(name) is not None), None)
 
 
 def called(functions: Iterable[PrimFunc]) -> frozenset[str]:
@@ -44,10 +75,9 @@ def called(functions: Iterable[PrimFunc]) -> frozenset[str]:
 
 def print_procedures(names: Iterable[str]) -> tuple[str, ...]:
     """Return the text of some of the functions; the headers that they need first."""
-    texts = [
-        print_depthwise_micro_kernel(name)
-        if dot_micro_kernel_arguments(name) is None
-        else print_dot_micro_kernel(name)
-        for name in sorted(names)
-    ]
+    wanted = sorted(names)
+    helpers = sorted({helper for name in wanted for helper in panel_helpers(name)})
+    texts = [print_panel_helper(helper) for helper in helpers]
+    families = ((name, _family(name)) for name in wanted)
+    texts += [family.text(name) for name, family in families if family is not None]
     return (_INCLUDES, *texts) if texts else ()

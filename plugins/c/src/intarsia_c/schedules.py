@@ -23,6 +23,7 @@ from intarsia_runtime.dtype import DType
 
 from .depthwise_micro_kernels import DEPTHWISE_MICRO_KERNEL
 from .dot_micro_kernels import dot_micro_kernel
+from .row_schedules import RowSchedules
 from .target import COptions
 from .toolchain import vector_bytes
 
@@ -38,9 +39,12 @@ def cpu_tiling(options: COptions, dtype: DType = DType.FLOAT32) -> CpuTiling:
     """
     if options.is_microcontroller:
         depthwise = DEPTHWISE_MICRO_KERNEL if options.has_mve else None
+        # Row kernels take a column after the other, or four of a single row.
+        columns = (1, 1 if options.has_mve else 4) if options.has_dsp else (2, 4)
         int8x4 = Int8x4(
-            load_word, dot4_by_shifts, micro_kernel=dot_micro_kernel, columns=2, depthwise=depthwise
-        )
+            load_word, dot4_by_shifts, micro_kernel=dot_micro_kernel, columns=columns[0],
+            one_row_columns=columns[1], depthwise=depthwise,
+        )  # fmt: skip
         lanes = 4 if dtype.is_float else 1
         return CpuTiling(lanes, 2, strip_bytes=_SMALL_STRIP, int8x4=int8x4)
     # C compilers find better instructions for the sum of a single row than four bytes by shifts.
@@ -101,11 +105,13 @@ def bound_stack(kernel: PrimFunc, _target: LoopTarget[COptions]) -> PrimFunc:
     return stack_to_scratch(kernel, SMALL_STACK_BYTES)
 
 
+_LOOPS = Schedules(_tiling_of).table()
+
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
     {
         **{
             name: OnWorkspace(schedule, _anywhere)
-            for name, schedule in Schedules(_tiling_of).table().items()
+            for name, schedule in {**_LOOPS, **RowSchedules(_LOOPS).table()}.items()
         },
         "transpose": transpose,
     }

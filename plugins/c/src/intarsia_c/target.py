@@ -11,6 +11,7 @@ from intarsia.plugin import TargetError, option
 
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _WITH_MVE = frozenset({"cortex-m52", "cortex-m55", "cortex-m85"})
+_WITH_DSP = frozenset({"cortex-m4", "cortex-m7", "cortex-m33", "cortex-m35p"}) | _WITH_MVE
 _M_PROFILE = re.compile(r"armv(?:6s?-m|7e?-m|8(?:\.[0-9]+)?-m)\b")
 _MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
 
@@ -44,6 +45,12 @@ class COptions:
         """Whether the processor named has the M profile's vectors, as far as its name says."""
         named = self.mcpu.split("+")[0] in _WITH_MVE and "+nomve" not in self.mcpu
         return named or "+mve" in self.march
+
+    @property
+    def has_dsp(self) -> bool:
+        """Whether the processor named has the DSP instructions or the vectors of the M profile."""
+        named = self.mcpu.split("+")[0] in _WITH_DSP and "+nodsp" not in self.mcpu
+        return named or self.march.startswith("armv7e-m") or "+dsp" in self.march or self.has_mve
 
     @property
     def sources_only(self) -> bool:

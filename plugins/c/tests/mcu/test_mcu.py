@@ -32,6 +32,8 @@ QUICK = {
     ("llvm", "keywords_int8", "cortex-m55"),
 }
 """What runs without a report; all nets on all boards take minutes."""
+PRODUCTS = {"keywords": 2656768, "images": 12501632, "persons": 7489664, "anomalies": 264192}
+"""Multiply-adds of a run."""
 
 
 def skip_unless_wanted(backend, name, board):
@@ -116,15 +118,41 @@ def test_windows_over_one_channel_give_the_same_integers(tmp_path, kind, board):
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])
-@pytest.mark.parametrize("board", [BOARDS[0], BOARDS[4]], ids=lambda board: board.cpu)
-def test_every_form_of_a_window_gives_the_same_integers(tmp_path, kind, board):
-    """The source for vectors, with them and plain."""
-    x = np.random.default_rng(8).normal(size=(1, 21, 7, 6)).astype(np.float32)
+@pytest.mark.parametrize(
+    ("channels", "function"), [(21, "taps"), (24, "depthwise"), (12, "depthwise")]
+)
+@pytest.mark.parametrize("board", [BOARDS[0], BOARDS[3], BOARDS[4]], ids=lambda board: board.cpu)
+def test_every_form_of_a_window_gives_the_same_integers(tmp_path, board, channels, function, kind):
+    """The source for vectors, with them, with the DSP instructions, and plain."""
+    x = np.random.default_rng(8).normal(size=(1, channels, 7, 6)).astype(np.float32)
     path = tmp_path / "windows.onnx"
     onnx.save(windows(x, kind), path)
     model = compile_model(path, tmp_path / "out", "c -mcpu=cortex-m55")
-    assert "ix_taps_" in (model.folder / "src" / "windows.c").read_text()
+    assert f"ix_{function}_" in (model.folder / "src" / "windows.c").read_text()
     holds_on(board, model, path, x)
+
+
+@pytest.mark.parametrize(
+    ("name", "cpu", "most"),
+    [
+        ("keywords", "cortex-m4", 1.50),
+        ("images", "cortex-m7", 1.20),
+        ("persons", "cortex-m4", 1.65),
+        ("persons", "cortex-m7", 1.65),
+        ("anomalies", "cortex-m4", 1.65),
+        ("keywords", "cortex-m55", 0.50),
+        ("images", "cortex-m55", 0.40),
+        ("persons", "cortex-m55", 0.60),
+        ("anomalies", "cortex-m55", 0.53),
+    ],
+)
+def test_instructions_of_a_multiply_add_stay_few(tmp_path, name, cpu, most):
+    """All instructions of a run, quantization of the input included."""
+    path, x = save_net(tmp_path, f"{name}_int8")
+    model = compile_model(path, tmp_path / "out", f"c -mcpu={cpu}")
+    board = next(board for board in BOARDS if board.cpu == cpu)
+    got = run_on_board(model, x, board)
+    assert got.instructions <= most * PRODUCTS[name]
 
 
 def holds_on(board, model, path, x):

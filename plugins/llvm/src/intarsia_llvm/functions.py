@@ -29,6 +29,12 @@ DEINTERLEAVE = ("llvm.lanes.even", "llvm.lanes.odd")
 DOT = "llvm.x86.avx512.vpdpbusd"
 """``dot(sum, a, b)``: ``sum`` and four products, of unsigned bytes of ``a`` and signed of ``b``."""
 
+SIGNED_DOT = "llvm.aarch64.neon.sdot"
+"""The same sum of signed bytes of both."""
+
+SPLATS = tuple(f"llvm.splat.{lane}" for lane in range(4))
+"""A lane of a vector of four in all lanes, which NEON's instructions multiply by as it is."""
+
 DOT_BY_PAIRS = "llvm.pairs"
 """The same sum by products of 16-bit integers, of which an instruction adds up pairs."""
 
@@ -99,9 +105,10 @@ FUNCTIONS = {
     LOAD_UNSIGNED_PAIR: CodegenSignature(1, _QUARTERS, frozenset({DType.INT32})),
     LOAD_SIGNED_PAIR: CodegenSignature(1, frozenset({DType.INT16}), frozenset({DType.INT32})),
     **dict.fromkeys(
-        (DOT, DOT_BY_PAIRS, DOT_OF_NARROW, DOT_OF_PAIRS),
+        (DOT, SIGNED_DOT, DOT_BY_PAIRS, DOT_OF_NARROW, DOT_OF_PAIRS),
         CodegenSignature(3, frozenset({DType.INT32})),
     ),
+    **dict.fromkeys(SPLATS, CodegenSignature(1)),
     THREAD_SLOT: CodegenSignature(1, result=frozenset({INDEX})),
     PREFETCH: CodegenSignature(1, result=frozenset({DType.BOOL})),
     **dict.fromkeys((*EXCHANGES, *DEINTERLEAVE), CodegenSignature(2)),

@@ -18,6 +18,7 @@ class CodegenMachine(NamedTuple):
         cpu_features: What a machine must have, as the Linux kernel names it.
         half: Whether instructions convert float16.
         dot: Whether an instruction adds up four products of bytes.
+        signed_dot: Whether an instruction adds up four products of signed bytes.
         pairs: Whether one adds up two products of 16-bit integers, in all lanes.
         byte_pairs: Whether one adds up two products of bytes in 16 bits, in all lanes.
         bare: Whether there is no operating system, as on a microcontroller.
@@ -43,3 +44,4 @@ class CodegenMachine(NamedTuple):
     bfloat: bool = False
     pairs: bool = False
     byte_pairs: bool = False
+    signed_dot: bool = False

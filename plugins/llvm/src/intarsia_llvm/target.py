@@ -374,6 +374,7 @@ def machine(options: LlvmOptions) -> CodegenMachine:
             found.needed,
             wide,
             bare=bare,
+            signed_dot=wide and "asimddp" in found.needed,
         )
     return _x86_machine(options)
 

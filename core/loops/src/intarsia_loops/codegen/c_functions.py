@@ -205,9 +205,9 @@ class Functions(Struct):
             f"return x == x ? {int_literal(low, target)} : 0;",
         )
 
-    def round_to_byte(self, target: DType, round_name: str) -> str:
+    def round_to_byte(self, target: DType, round_name: str, *, may_be_nan: bool) -> str:
         """Return the function that rounds a float32 to the nearest integer, ties to even, adds a
-        zero point and saturates to a byte. The float is no NaN.
+        zero point and saturates to a byte. NaN gives 0, whatever the zero point is.
 
         Arm's M profile with a unit for floats has ``VCVTR``, which rounds, converts and saturates
         in one instruction; its C libraries have a call of 15 to 20 for ``rintf`` alone.
@@ -237,8 +237,17 @@ class Functions(Struct):
             "#endif",
         )
         lines = body if self.spelling.for_m_profile else portable
-        name = f"round_to_{SHORT[target]}"
-        return self._add(name, result, "float x, int32_t zero", *lines)
+        name = self._add(f"round_to_{SHORT[target]}", result, "float x, int32_t zero", *lines)
+        if not may_be_nan:
+            return name
+        # What rounds to 0 stands for NaN: no branch, unlike a choice of results. Without a unit for
+        # floats, the lower limit of unsigned bytes does it.
+        number = ("x = x == x ? x : (float)-zero;",)
+        if not target.is_signed and self.spelling.for_m_profile:
+            number = ("#if defined(__ARM_FP)", *number, "#endif")
+        name = f"quantize_to_{SHORT[target]}"
+        called = f"return {PREFIX}round_to_{SHORT[target]}(x, zero);"
+        return self._add(name, result, "float x, int32_t zero", *number, called)
 
     def reinterpret(self, source: DType, target: DType) -> str:
         """Return the function that reads the bits of a number as another type of its width."""

@@ -57,14 +57,21 @@ _POSITIONS = PLAIN | EXTREMES | {BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD}
 
 
 class RoundedByte(Struct, frozen=True):
-    """A byte that is the whole number nearest to a product, and a zero point on top."""
+    """A byte that is the whole number nearest to a value, and a zero point on top.
 
-    product: PrimExpr
+    Attributes:
+        value: The value, a float32.
+        zero: The zero point.
+        may_be_nan: Whether the value may be NaN; a sum of integers times a number is not.
+    """
+
+    value: PrimExpr
     zero: int
+    may_be_nan: bool
 
 
 def rounded_byte(expr: CastExpr) -> RoundedByte | None:
-    """Return what a cast rounds to a byte; ``None`` if it is no rescaled sum of integers."""
+    """Return what a cast rounds to a byte; ``None`` if it rounds nothing."""
     value, zero = expr.value, 0
     if expr.dtype not in (DType.INT8, DType.UINT8) or value.dtype is not DType.FLOAT32:
         return None
@@ -75,12 +82,12 @@ def rounded_byte(expr: CastExpr) -> RoundedByte | None:
         value, zero = value.a, int(number.value)
     if not isinstance(value, CallIntrinsic) or value.intrinsic is not Intrinsic.ROUND:
         return None
-    (product,) = value.args
-    if not isinstance(product, Binary) or product.op is not BinaryOp.MUL or abs(zero) > 255:
+    (inner,) = value.args
+    if abs(zero) > 255:
         return None
-    # A sum of integers is finite, so the product is no NaN, which would be 0 whatever is added.
-    integer = isinstance(product.a, CastExpr) and product.a.value.dtype.is_integer
-    return RoundedByte(product, zero) if integer else None
+    scaled = inner.a if isinstance(inner, Binary) and inner.op is BinaryOp.MUL else None
+    integer = isinstance(scaled, CastExpr) and scaled.value.dtype.is_integer
+    return RoundedByte(inner, zero, may_be_nan=not integer)
 
 
 class ExpressionWriter(Struct):
@@ -321,8 +328,8 @@ class ExpressionWriter(Struct):
 
     def _rounded_byte(self, byte: RoundedByte, target: DType) -> str:
         name = function_of(self.functions, Intrinsic.ROUND, DType.FLOAT32)
-        function = self.functions.round_to_byte(target, name)
-        return f"{function}({self.value(byte.product)}, {byte.zero})"
+        function = self.functions.round_to_byte(target, name, may_be_nan=byte.may_be_nan)
+        return f"{function}({self.value(byte.value)}, {byte.zero})"
 
     def _load_first(self, *sides: PrimExpr) -> None:
         """Give loads of sides that are both evaluated a variable: no loop over lanes has vectors

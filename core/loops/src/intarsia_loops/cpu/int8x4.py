@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators on 8-bit integers whose operands are packed four to a 32-bit word along K (Int8x4).
 
-Data is unsigned, as ``vpdpbusd`` requires: signed data is offset by 128. Padding has the value of
-the zero point, so the zero point costs nothing in the loops. Its share of a sum, ``zero *
+Data counts as unsigned, as ``vpdpbusd`` requires, and signed data is offset by 128; or it counts as
+signed, as ``SDOT`` requires, and unsigned data is offset by -128. Padding has the value of the zero
+point, so the zero point costs nothing in the loops. Its share of a sum, ``zero *
 sum(weights)``, is one number for each output channel, which ``quantize.py`` adds to the bias.
 gemmlowp and XNNPACK compensate zero points in the same way.
 """
@@ -57,13 +58,15 @@ _NARROW = 128  # 255 times it is less than 2^15
 class Int8ConvAttrs(ConvAttrs, frozen=True, kw_only=True):
     """As of ``cpu.conv``.
 
-    ``zero``: what padding holds, in unsigned bytes; ``is_narrow``: :func:`has_narrow_pairs`;
-    ``corrections``: of each block of weights (``corrections.py``).
+    ``zero``: what padding holds, as data counts; ``is_narrow``: :func:`has_narrow_pairs`;
+    ``corrections``: of each block of weights (``corrections.py``); ``signed``: whether data counts
+    as signed.
     """
 
     zero: int
     is_narrow: bool = False
     corrections: int = 0
+    signed: bool = False
 
 
 def dot4_by_shifts(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
@@ -124,14 +127,19 @@ def _position(
     return if_then_else(step < depth, step, place * INT8_PER_WORD + step % INT8_PER_WORD)
 
 
-def unsigned(x: Array) -> Array:
+def data_offset(kind: DType, *, signed: bool) -> int:
+    """Return what bytes of a type are moved by where they count as signed, or as unsigned."""
+    return (-128 if signed else 128) if kind.is_signed is not signed else 0
+
+
+def counted(x: Array, *, signed: bool) -> Array:
     """Return bytes as the kernels take them, in int32."""
-    return x.astype(np.int32) + (128 if x.dtype == np.int8 else 0)
+    return x.astype(np.int32) + data_offset(DType(x.dtype.name), signed=signed)
 
 
-def _unsigned(x: PrimExpr) -> PrimExpr:
-    value = cast(x, DType.INT32)
-    return value + 128 if x.dtype.is_signed else value
+def _counted(x: PrimExpr, *, signed: bool) -> PrimExpr:
+    value, offset = cast(x, DType.INT32), data_offset(x.dtype, signed=signed)
+    return value + offset if offset else value
 
 
 def _byte(words: PrimExpr, number: PrimExpr) -> PrimExpr:
@@ -159,7 +167,8 @@ class Int8x4Conv(Op):
         blocks = _bytes_of(weight, attrs.corrections)
         plain = unpack_conv(blocks, attrs.outputs, attrs.kernel, attrs.groups)
         widths = ((0, 0), (0, 0), *attrs.padding)
-        first = np.pad(unsigned(data).transpose(_TO_FIRST), widths, constant_values=attrs.zero)
+        moved = counted(data, signed=attrs.signed).transpose(_TO_FIRST)
+        first = np.pad(moved, widths, constant_values=attrs.zero)
         free = Conv.Attrs(
             strides=attrs.strides,
             padding=((0, 0), (0, 0)),
@@ -186,7 +195,7 @@ class Int8x4Conv(Op):
             kh, kw = tap // attrs.kernel[1], tap % attrs.kernel[1]
             y_in = y * attrs.strides[0] + kh * attrs.dilation[0] - attrs.padding[0][0]
             x_in = x * attrs.strides[1] + kw * attrs.dilation[1] - attrs.padding[1][0]
-            value = _unsigned(data[n, y_in, x_in, group * inner + c])
+            value = _counted(data[n, y_in, x_in, group * inner + c], signed=attrs.signed)
             inside = all_of([y_in >= 0, y_in < rows, x_in >= 0, x_in < columns])
             words = weight[block, k.var // size, column % width]
             padded = if_then_else(inside, value, IntImm(attrs.zero, DType.INT32))
@@ -206,6 +215,7 @@ class Int8x4Dense(Op):
         outputs: int
         is_narrow: bool = False
         corrections: int = 0
+        signed: bool = False
 
     @staticmethod
     def type_rule(attrs: Attrs, a: TensorType, _weight: TensorType) -> TensorType:
@@ -217,7 +227,8 @@ class Int8x4Dense(Op):
         """The product with the unpacked matrix, in float64, which is exact."""
         blocks = _bytes_of(weight, attrs.corrections)
         matrix = unpack_dense(blocks, attrs.outputs).astype(np.float64)
-        product = Matmul.reference(Matmul.Attrs(), unsigned(a).astype(np.float64), matrix)
+        whole = counted(a, signed=attrs.signed).astype(np.float64)
+        product = Matmul.reference(Matmul.Attrs(), whole, matrix)
         return product.astype(np.int32)
 
     @staticmethod
@@ -230,7 +241,8 @@ class Int8x4Dense(Op):
             *outer, o = indices
             at = _position(weight, o // width, k.var, depth, attrs.corrections)
             words = weight[o // width, k.var // size, o % width]
-            return sum_over(_unsigned(a[(*outer, at)]) * _byte(words, k.var % size), (k,))
+            value = _counted(a[(*outer, at)], signed=attrs.signed)
+            return sum_over(value * _byte(words, k.var % size), (k,))
 
         return compute((*a.shape[:-1], attrs.outputs), element, name="cpu_qdense")
 

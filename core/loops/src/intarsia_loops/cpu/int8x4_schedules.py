@@ -51,8 +51,8 @@ _TOP_BITS_OF_PAIR = 0x800080
 _TOP_BITS = int.from_bytes(b"\x80" * INT8_PER_WORD, "little", signed=True)
 
 
-class _Signed(Struct, frozen=True):
-    """Products of signed bytes on the left: they are moved up by 128, which flips a bit each."""
+class _OffsetDot(Struct, frozen=True):
+    """Products of bytes on the left that are moved up or down by 128, which flips a bit each."""
 
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
 
@@ -117,7 +117,7 @@ class Int8x4Schedules(Struct, frozen=True):
         plain_add = int8x4.add
         if is_narrow and int8x4.add_narrow is not None:
             plain_add, plain = int8x4.add_narrow, replace(plain, rows=int8x4.narrow_rows)
-        add = _Signed(plain_add) if signed else plain_add
+        add = _OffsetDot(plain_add) if signed is not int8x4.signed else plain_add
         micro_kernel = (
             None if int8x4.micro_kernel is None else partial(int8x4.micro_kernel, signed=signed)
         )
@@ -150,7 +150,7 @@ class Int8x4Schedules(Struct, frozen=True):
             operands = (source, weight, attrs.outputs, groups, window, blank, copied)
             return Convolution(*operands, attrs.corrections)
 
-        zero = attrs.zero ^ 0x80 if data.dtype.is_signed else attrs.zero
+        zero = (attrs.zero & 255) ^ (0x80 if data.dtype.is_signed is not attrs.signed else 0)
         if _is_open(data):
             tiling, source, _ = source
             body = open_conv_loops(tiling, work(source, zero), anchor.epilogue)

@@ -25,6 +25,7 @@ from .quantize import (
     ByteWeight,
     centred,
     conv_sums,
+    counted_zero,
     dense_sums,
     flipped,
     has_whole_groups,
@@ -53,7 +54,9 @@ def conv_sums_of(node: Call, source: Expr, zero: Expr, tiling: CpuTiling) -> Exp
     kind = tensor_type(source).dtype
     bordered = _with_border(source, zero, attrs)
     plain = replace(attrs, padding=((0, 0),) * len(attrs.padding))
-    moved = 128 if kind.is_signed and not is_depthwise_weight(attrs, weight.bytes) else 0
+    moved = counted_zero(0, kind, tiling)
+    if is_depthwise_weight(attrs, weight.bytes):
+        moved = 0
     made = conv_sums(plain, bordered, (weight, -moved), tiling, node.span)
     if made is None:
         return None
@@ -79,7 +82,7 @@ def dense_sums_of(node: Call, source: Expr, zero: Expr, tiling: CpuTiling) -> Ex
     if weight is None:
         return None
     total, sums = dense_sums(node, source, weight, tiling, is_flipped=is_flipped)
-    moved = 128 if tensor_type(source).dtype.is_signed else 0
+    moved = counted_zero(0, tensor_type(source).dtype, tiling)
     if isinstance(zero, Constant):
         return _plus(total, -(int(zero.data) + moved) * sums, node)
     return _less_zero(total, zero, moved, sums)

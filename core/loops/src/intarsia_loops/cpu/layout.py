@@ -192,6 +192,8 @@ class _Layout(Struct):
         int8x4 = self.tiling.int8x4
         if int8x4 is None or int8x4.add is dot4_by_shifts or self.tiling.lanes not in (4, 8, 16):
             return False
+        if int8x4.signed:
+            return False  # its loops quantize to bytes without sign
         made = byte_lstm(node, [self.plain(arg) for arg in node.args], self.tiling.lanes)
         if made is not None:
             self.first[node] = made

@@ -26,6 +26,7 @@ from .int8x4 import (
     Int8Depthwise,
     Int8x4Conv,
     Int8x4Dense,
+    data_offset,
     has_narrow_pairs,
 )
 from .packing import INT8_PER_WORD, pack_conv, pack_dense, pack_depthwise, pack_int8x4
@@ -184,7 +185,8 @@ def _byte_sums(
         padding=plain.padding,
         dilation=(plain.dilation[0], plain.dilation[1]),
         groups=plain.groups,
-        zero=x_zero if depthwise else unsigned_zero(x_zero, kind),
+        zero=x_zero if depthwise else counted_zero(x_zero, kind, tiling),
+        signed=counts_signed(tiling),
     )
     if depthwise:
         packed = constant(pack_depthwise(weight), span=span)
@@ -247,7 +249,7 @@ def dense_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
     if linear is None:
         return None
     total, sums = dense_sums(node, source, linear.weight, tiling, is_flipped=bool(is_flipped))
-    zero = unsigned_zero(linear.x_zero, tensor_type(source).dtype)
+    zero = counted_zero(linear.x_zero, tensor_type(source).dtype, tiling)
     return _rescaled(node, total, linear, linear.bias - zero * sums)
 
 
@@ -264,7 +266,7 @@ def flipped(node: Call, weight: Expr) -> bool | None:
 def dense_sums(
     node: Call, source: Expr, weight: ByteWeight, tiling: CpuTiling, *, is_flipped: bool
 ) -> tuple[Expr, Array]:
-    """Return sums of products with the bytes of ``source`` taken as unsigned, and of weights.
+    """Return sums of products with the bytes of ``source`` as they count, and of weights.
 
     Args:
         node: The product.
@@ -295,7 +297,10 @@ def _dense_byte_sums(
     else:
         words = _words(source, blocks, tiling, is_narrow=is_narrow)
     attrs = Int8x4Dense.Attrs(
-        outputs=outputs, is_narrow=words.is_narrow, corrections=words.corrections
+        outputs=outputs,
+        is_narrow=words.is_narrow,
+        corrections=words.corrections,
+        signed=counts_signed(tiling),
     )
     packed = constant(words.weight, span=node.span)
     source = padded(source, matrix.shape[0], 0)
@@ -303,9 +308,14 @@ def _dense_byte_sums(
     return total, matrix.astype(np.int64).sum(axis=0)
 
 
-def unsigned_zero(zero: int, kind: DType) -> int:
-    """Return a zero point where bytes are read as unsigned: signed ones become 128 larger."""
-    return zero + (128 if kind.is_signed else 0)
+def counted_zero(zero: int, kind: DType, tiling: CpuTiling) -> int:
+    """Return the zero point of bytes as they count on a machine."""
+    return zero + data_offset(kind, signed=counts_signed(tiling))
+
+
+def counts_signed(tiling: CpuTiling) -> bool:
+    """Whether data counts as signed on a machine."""
+    return tiling.int8x4 is not None and tiling.int8x4.signed
 
 
 def _padded_to_words(weight: Array, axis: int) -> Array:

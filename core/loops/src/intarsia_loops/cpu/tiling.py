@@ -99,11 +99,15 @@ class Int8x4(Struct, frozen=True):
         load: ``load(first)``: the word at the address of ``first``, a load of a byte.
         add: ``add(total, left, right)``: ``total`` plus four products, of the unsigned bytes of
             ``left`` and the signed ones of ``right`` (``vpdpbusd`` of AVX512-VNNI).
+        signed: Whether ``add`` takes signed bytes of ``left``, too (``SDOT`` of NEON): data without
+            sign are then moved down by 128, as data with sign are moved up otherwise.
         least_rows: Products with M below this run as default loops.
         micro_kernel: ``micro_kernel(sums, left, right, words, signed=...)``: a statement that adds
             the products along all words of K to the sums of a tile, from the first word of each
             row of data and of the weights on; ``None`` if tiles have a loop over the words.
         columns: Most columns of weights that are packed side by side; as many as of float32 if 0.
+        one_row_columns: The same where data has one row, which leaves registers to more sums; twice
+            as many if 0.
         depthwise: The procedure for depthwise windows; ``None`` if loops compute them.
         unit: A unit that multiplies matrices of bytes; ``None`` if the machine has none.
         add_narrow: What is faster than ``add`` for weights that
@@ -115,9 +119,11 @@ class Int8x4(Struct, frozen=True):
 
     load: Callable[[PrimExpr], PrimExpr]
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
+    signed: bool = False
     least_rows: int = 1
     micro_kernel: DotMicroKernel | None = None
     columns: int = 0
+    one_row_columns: int = 0
     depthwise: DepthwiseMicroKernel | None = None
     unit: MatrixUnit | None = None
     add_narrow: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
@@ -163,6 +169,9 @@ class CpuTiling(Struct, frozen=True):
         neighbours: Output pixels in a row that a depthwise tile computes.
         deinterleave: ``deinterleave(a, b, first)``: of two adjacent vectors, the elements
             ``first``, ``first + 2`` and so on; ``None`` if strided loads are as fast.
+        left_lanes: ``left_lanes(element, lane)``: element ``lane`` of the vector of A that begins
+            at ``element``, in all lanes, where instructions multiply by a lane of a register
+            (NEON); ``None`` if elements are loaded one by one. Each row then has a register of A.
         transpose_registers: ``transpose_registers(rows, write)`` transposes a square of vectors,
             one a row, and has ``write(i, column)`` store column ``i``; ``None`` if it cannot.
     """
@@ -183,6 +192,7 @@ class CpuTiling(Struct, frozen=True):
     copies_rows: bool | None = None
     neighbours: int = 8
     deinterleave: Callable[[PrimExpr, PrimExpr, int], PrimExpr] | None = None
+    left_lanes: Callable[[PrimExpr, int], PrimExpr | None] | None = None
     transpose_registers: (
         Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt] | None
     ) = None
@@ -193,6 +203,8 @@ class CpuTiling(Struct, frozen=True):
         ``registers_of(rows_for(v), v)`` is at most ``2 * rows + 4``: the registers of the tile two
         vectors wide and one more.
         """
+        if self.left_lanes is not None:
+            return max(1, (2 * self.rows + 4 - vectors) // (vectors + 1))
         if vectors <= 2:
             return self.rows if vectors == 2 else 2 * self.rows
         return max(1, (2 * self.rows + 3 - vectors) // vectors)
@@ -250,13 +262,12 @@ def block_width(outputs: int, tiling: CpuTiling) -> int:
 
 
 def int8x4_width(outputs: int, tiling: CpuTiling, *, is_one_row: bool = False) -> int:
-    """Return the width of a packed block of 8-bit weights, in output columns.
-
-    A row alone leaves registers to the sums of twice as many.
-    """
-    if tiling.int8x4 is None or not tiling.int8x4.columns:
+    """Return the width of a packed block of 8-bit weights, in output columns."""
+    int8x4 = tiling.int8x4
+    if int8x4 is None or not int8x4.columns:
         return block_width(outputs, tiling)
-    return min(outputs, tiling.int8x4.columns * (2 if is_one_row else 1))
+    single = int8x4.one_row_columns or 2 * int8x4.columns
+    return min(outputs, single if is_one_row else int8x4.columns)
 
 
 def column_parts(outputs: int, width: int) -> tuple[tuple[int, int, int], ...]:

@@ -27,6 +27,8 @@ from ..functions import (
     MULTIPLY_PAIRS,
     PREFETCH,
     SCALE,
+    SIGNED_DOT,
+    SPLATS,
 )
 from .arithmetic import emit_binary
 from .conversions import emit_rounded
@@ -115,9 +117,14 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
     if call.function in DEINTERLEAVE:
         first = DEINTERLEAVE.index(call.function)
         return _shuffled(w, call, args, range(first, 2 * call.lanes, 2))
+    if call.function in SPLATS:
+        lane = SPLATS.index(call.function)
+        return _shuffled(w, call, [args[0], args[0]], (lane,) * call.lanes)
     if call.function == DOT:
         function = w.declarations.use(kind, f"{DOT}.{32 * call.lanes}", (kind,) * 3)
         return w.emit(f"call {kind} {function}({', '.join(f'{kind} {arg}' for arg in args)})")
+    if call.function == SIGNED_DOT:
+        return _signed_dot(w, call, args)
     if call.function == DOT_BY_PAIRS:
         return _dot_by_pairs(w, call, args)
     if call.function == DOT_OF_NARROW:
@@ -133,6 +140,17 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
         function = w.declarations.use(kind, f"{call.function}.{suffix}", (kind, "i1"))
         return w.emit(f"call {kind} {function}({kind} {args[0]}, i1 false)")
     return _call(w, call.function, kind, suffix, args)
+
+
+def _signed_dot(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    """Add by ``SDOT``, of vectors of bytes; the second may be a lane in all lanes."""
+    lanes = call.lanes
+    kind, wide = vector_type("i32", lanes), vector_type("i8", 4 * lanes)
+    function = w.declarations.use(
+        kind, f"{SIGNED_DOT}.v{lanes}i32.v{4 * lanes}i8", (kind, wide, wide)
+    )
+    left, right = (w.once(f"bitcast {kind} {word} to {wide}", word) for word in args[1:])
+    return w.emit(f"call {kind} {function}({kind} {args[0]}, {wide} {right}, {wide} {left})")
 
 
 def _dot_by_pairs(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:

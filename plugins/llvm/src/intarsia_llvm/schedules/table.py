@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from intarsia_ir.graph.expr import tensor_type
-from intarsia_ir.tir.expr import INDEX, CallTarget, PrimExpr, TirVar, index
+from intarsia_ir.tir.expr import INDEX, CallTarget, Load, PrimExpr, Ramp, TirVar, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.passes.stack_to_scratch import (
@@ -41,6 +42,8 @@ from ..functions import (
     LOAD_WORD,
     MOST_SLOTS,
     PREFETCH,
+    SIGNED_DOT,
+    SPLATS,
     THREAD_SLOT,
 )
 from ..machine import CodegenMachine
@@ -70,8 +73,13 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
     int8x4 = Int8x4(
         load_word, add, unit=unit, add_narrow=narrow, narrow_rows=rows - 1, int16x2=pairs
     )
+    if machine.signed_dot:
+        int8x4 = Int8x4(load_word, signed_dot, signed=True)
     if by_pairs and dtype is DType.INT32:
         rows -= 2  # weights and data of even and odd bytes take four registers more
+    # NEON multiplies by a lane of a register; bytes by shifts take the registers themselves.
+    is_neon = machine.triple.startswith(("aarch64", "arm64"))
+    by_lane = is_neon and (dtype.is_float or machine.signed_dot)
     return CpuTiling(
         lanes,
         rows,
@@ -79,6 +87,7 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
         int8x4=int8x4,
         bf16x2=Bf16x2(load_word, Amx(sums=DType.FLOAT32)) if machine.amx_bf16 else None,
         deinterleave=deinterleave,
+        left_lanes=left_lanes if by_lane else None,
         transpose_registers=transpose_registers if lanes > 1 else None,
     )
 
@@ -106,6 +115,29 @@ def dot_of_pairs(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
 def dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
     """Add four products of bytes by the instruction of VNNI."""
     return CallTarget("llvm", DOT, (total, left, right), DType.INT32, 1)
+
+
+def signed_dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+    """Add four products of signed bytes by the instruction of NEON."""
+    return CallTarget("llvm", SIGNED_DOT, (total, left, right), DType.INT32, 1)
+
+
+def left_lanes(element: PrimExpr, lane: int) -> PrimExpr | None:
+    """Return a lane of the vector of four that begins at a load, or at a word of bytes."""
+    match element:
+        case Load(dtype=DType.FLOAT32 | DType.INT32, lanes=1):
+            vector: PrimExpr = _from(element, 1)
+        case CallTarget(function="llvm.quad", args=(Load() as byte,)):
+            vector = replace(element, args=(_from(byte, 4),), lanes=4)
+        case _:
+            return None
+    return CallTarget("llvm", SPLATS[lane], (vector,), element.dtype, 4)
+
+
+def _from(first: Load, apart: int) -> Load:
+    """Return four elements from one on, some elements apart."""
+    *outer, last = first.indices
+    return replace(first, indices=(*outer, Ramp(last, apart, 4)), lanes=4)
 
 
 def dot_by_pairs(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of some rows of bytes with all columns of weights, as C functions.
+
+A kernel first unpacks up to four rows into a *panel*, once for all columns, then goes through the
+weights::
+
+    ix_start_*     start[c] = bias[c], and what the form of the sums lacks
+    ix_pack_*      panel = rows that lie behind each other      (row_panels.py)
+    ix_window_*    panel = the windows of neighbouring results, padded
+    ix_rows_*      sums[r, c] = start[c] + row r of the panel . column c
+    ix_bytes_*     the same, and out[r, c] = saturate(round(float(sum) * scale[c]) + zero)
+
+Each is written with the vectors of Arm's M profile (MVE), with its DSP instructions, and plain; the
+compiler's macros choose, so one source serves every processor. Weights are packed Int8x4 words,
+``[blocks, K / 4, width]``. Data counts as unsigned: signed bytes are offset by 128.
+
+- DSP: the panel holds 16-bit pairs, ``[K / 4, rows, 2]`` words, so that the loop unpacks weights
+  only. For 16 products of 4 rows x 1 column: 1 load + 2 ``SXTB16`` of weights, 2 ``LDM`` of four
+  words of the panel, 8 ``SMLAD``: 13 instructions. Registers: 4 sums + 2 halves of the weight + 4
+  of the panel + 2 pointers + the end = 13 of 14. CMSIS-NN's convolution unpacks columns of im2col
+  for all channels, too; two of them.
+- MVE: the panel holds signed bytes, vectors of the rows interleaved: 5 loads + 4 ``VMLADAVA`` for
+  64 products. Unsigned data are 128 less there; ``start`` has 128 times the sum of the weights.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .byte_results import Bytes, byte_lines, indented, scalar_byte_lines
+from .row_kernels_mve import RowKernel, mve_rows
+
+_NAME = re.compile(r"ix_(?:rows|bytes_([ui])8(_0)?)_([1-4])of([1-4])x([1-4])")
+_PANEL_REGISTERS = ("r4", "r5", "r6", "r8")  # ascending, as LDM wants; r7 may be a frame pointer
+_START = re.compile(r"ix_start(_one)?_([1-4])(_bias)?")
+
+
+def rows_name(rows: int, panel: int, width: int) -> str:
+    """Return the name of the function that writes sums."""
+    return f"ix_rows_{rows}of{panel}x{width}"
+
+
+def bytes_name(rows: int, panel: int, width: int, result: Bytes) -> str:
+    """Return the name of the function that writes bytes."""
+    return f"ix_bytes_{result.name}_{rows}of{panel}x{width}"
+
+
+def start_name(panel: int, width: int, *, has_bias: bool) -> str:
+    """Return the name of the function that writes what sums start from."""
+    return f"ix_start{'_one' if panel == 1 else ''}_{width}{'_bias' if has_bias else ''}"
+
+
+def row_kernel_arguments(name: str) -> int | None:
+    """Return how many arguments a function takes; ``None`` if the name is of no row kernel."""
+    match = _START.fullmatch(name)
+    if match:
+        return 5 if match[3] else 4
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    return 6 if match[1] is None else 8
+
+
+def print_row_kernel(name: str) -> str:
+    """Return the text of a function whose name is one of this module's."""
+    match = _START.fullmatch(name)
+    if match:
+        has_bias, is_one = match[3] is not None, match[1] is not None
+        return _print_start(name, int(match[2]), has_bias=has_bias, is_one=is_one)
+    match = _NAME.fullmatch(name)
+    assert match is not None  # as of every name that this module makes
+    rows, panel, width = (int(number) for number in match.groups()[2:])
+    result = None if match[1] is None else Bytes(match[1], match[2] is None)
+    kernel = RowKernel(rows, panel, width, result)
+    scales, zero = "", ""
+    if result is not None:
+        scales, zero = " const float *scales,", ", int32_t zero"
+    lines = [
+        f"IX_KERNEL {name}({kernel.element} *out,{scales} const int32_t *start,",
+        "          const int32_t *right, const int32_t *panel, intptr_t words,",
+        f"          intptr_t columns{zero})",
+        "{",
+        "#if defined(__ARM_FEATURE_MVE)",
+        *mve_rows(kernel),
+        "#elif defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__)",
+        *_dsp(kernel),
+        "#else",
+        *_plain(kernel),
+        "#endif",
+        *([] if result is None or result.has_zero else ["    (void)zero;"]),
+        "}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _print_start(name: str, width: int, *, has_bias: bool, is_one: bool) -> str:
+    """Write what the sums of ``columns`` columns start from, zeros behind the last one.
+
+    The weights of a single row are added up where they are multiplied.
+    """
+    bias = "const int32_t *bias, " if has_bias else ""
+    contiguous = """\
+        intptr_t bytes = 4 * words;
+        for (; bytes >= 16; bytes -= 16) {
+            sum = vaddvaq_s8(sum, vldrbq_s8(w));
+            w += 16;
+        }
+        if (bytes > 0) {
+            sum = vaddvaq_s8(sum, vldrbq_z_s8(w, vctp8q((uint32_t)bytes)));
+            w += bytes;
+        }"""
+    interleaved = f"""\
+        const int8_t *w = (const int8_t *)(right + c / {width} * {width} * words + c % {width});
+        for (intptr_t k = 0; k < words; ++k) {{
+            sum += w[0] + w[1] + w[2] + w[3];
+            w += {4 * width};
+        }}"""
+    sums = contiguous if width == 1 else interleaved
+    vectors = "0" if is_one else "defined(__ARM_FEATURE_MVE)"
+    pointer = "    const int8_t *w = (const int8_t *)right;" if width == 1 else ""
+    return f"""\
+static inline void {name}(int32_t *start, {bias}const int32_t *right, intptr_t words,
+                          intptr_t columns)
+{{
+#if {vectors}
+{pointer}
+#endif
+    for (intptr_t c = 0; c < columns; ++c) {{
+        start[c] = {"bias[c]" if has_bias else "0"};
+#if {vectors}
+        int32_t sum = 0;
+{sums}
+        start[c] += 128 * sum;
+#endif
+    }}
+    for (intptr_t c = columns; c % {width} != 0; ++c) {{
+        start[c] = 0;
+    }}
+    (void)right;
+    (void)words;
+}}
+"""
+
+
+def _dsp(kernel: RowKernel) -> list[str]:
+    """A block of columns at a time, and two words of K a turn."""
+    rows, width = range(kernel.rows), range(kernel.width)
+    stored_lines: list[str] = []
+    for c in width:
+        stored = [f"{kernel.element} *to = out + c;"]
+        for r in rows:
+            if r:
+                stored.append("to += columns;")
+                stored.append('__asm__("" : "+r"(to)); /* one pointer, not one for each row */')
+            if kernel.result is None:
+                stored.append(f"*to = s{r}{c};")
+            else:
+                lines = scalar_byte_lines(kernel.result, f"s{r}{c}", "scale", "*to")
+                stored += ["{", *indented(1, lines), "}"]
+        scale = ["const float scale = scales[c];"] if kernel.result is not None else []
+        block = [*scale, *stored]
+        stored_lines += (
+            ["if (c < columns) {", *indented(1, block), "}"] if kernel.width > 1 else block
+        )
+        stored_lines.append("++c;")
+    return [
+        f"    const int32_t *const end = panel + words / 2 * {4 * kernel.panel};",
+        "    intptr_t c = 0;",
+        "    while (c < columns) {",
+        "        const int32_t *a = panel;",
+        *(f"        int32_t s{r}{j} = start[c + {j}];" for r in rows for j in width),
+        "        while (a != end) {",
+        *indented(3, [*_dsp_step(kernel), *_dsp_step(kernel)]),
+        "        }",
+        "        if (words & 1) {",
+        *indented(3, _dsp_step(kernel)),
+        "        }",
+        *indented(2, stored_lines),
+        "    }",
+    ]
+
+
+def _dsp_step(kernel: RowKernel) -> list[str]:
+    """Lines for one word of each row and column; they move the pointers on.
+
+    One statement has the registers that it needs, and no others: compilers would load words of the
+    next step early, and spill two pointers for them. Several columns are only those of one row.
+    """
+    columns = range(kernel.width)
+    unpacked = ["ldr %[f], [%[w]], #4", "sxtb16 %[p], %[f], ror #8", "sxtb16 %[f], %[f]"]
+    code: list[str] = []
+    for first in range(0, kernel.rows, 2):
+        pair = range(first, min(first + 2, kernel.rows))
+        names = _PANEL_REGISTERS[: 2 * len(pair)]
+        loaded = f"ldmia %[a]!, {{{', '.join(names)}}}"
+        products = [
+            [
+                f"smlad %[s{r}{c}], {names[2 * (r - first) + half]}, %[{weight}], %[s{r}{c}]"
+                for half, weight in enumerate("fp")
+                for r in pair
+            ]
+            for c in columns
+        ]
+        if kernel.width == 1:
+            code += [*([] if first else unpacked), loaded, *products[0]]
+        else:
+            code += [loaded, *(line for each in products for line in (*unpacked, *each))]
+    skipped = 8 * (kernel.panel - kernel.rows)
+    if skipped:
+        code.append(f"adds %[a], #{skipped}")
+    outputs = ['[a] "+r"(a)', '[w] "+r"(right)', '[f] "=&r"(f)', '[p] "=&r"(p)']
+    outputs += [f'[s{r}{c}] "+r"(s{r}{c})' for r in range(kernel.rows) for c in columns]
+    clobbered = ", ".join(f'"{name}"' for name in _PANEL_REGISTERS[: 2 * min(2, kernel.rows)])
+    return [
+        "{",
+        "    int32_t f, p;",
+        "    __asm__(",
+        *(f'        "{line}\\n\\t"' for line in code),
+        f"        : {', '.join(outputs)}",
+        "        :",
+        f'        : {clobbered}, "cc", "memory");',
+        "}",
+    ]
+
+
+def _plain(kernel: RowKernel) -> list[str]:
+    """One column of all rows after the other, byte by byte."""
+    rows, width = range(kernel.rows), kernel.width
+    stored_lines: list[str] = []
+    for r in rows:
+        place = f"out[c{f' + {r} * columns' if r else ''}]"
+        if kernel.result is None:
+            stored_lines.append(f"{place} = s{r};")
+        else:
+            lines = byte_lines(kernel.result, f"s{r}", "scales[c]", place)
+            stored_lines += ["{", *indented(1, lines), "}"]
+    return [
+        "    const intptr_t apart = (words + 3) / 4 * 16;",
+        "    for (intptr_t c = 0; c < columns; ++c) {",
+        f"        const int8_t *w = (const int8_t *)(right + c / {width} * {width} * words"
+        f" + c % {width});",
+        "        const uint8_t *a = (const uint8_t *)panel;",
+        *(f"        int32_t s{r} = start[c];" for r in rows),
+        "        for (intptr_t k = 0; k < words; ++k) {",
+        "            for (intptr_t i = 0; i < 4; ++i) {",
+        *(f"                s{r} += a[i + {r} * apart] * w[i];" for r in rows),
+        "            }",
+        "            a += 4;",
+        f"            w += {4 * width};",
+        "        }",
+        *indented(2, stored_lines),
+        "    }",
+        "    (void)apart;",
+    ]
