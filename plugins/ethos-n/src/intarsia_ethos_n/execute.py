@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations of the device in NumPy: exact sums, one rounding to nearest, ties up.
 
-This is what ``-simulate`` computes; no Ethos-N takes part, and what the
-silicon does on a tie is not published.
+This is what ``-simulate`` computes; what the silicon does on a tie is not published.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ The register tile is that of ``dense.py``; only the number of tiles is open. Ful
 rows, and smaller tiles the remainder (:class:`RowTiles`). The last tile ends at the last row and
 overlaps the one before, so some rows are computed twice, with the same result. Tiles have 14, 10, 6
 and 4 rows on AVX-512, 6 and 4 on AVX2: from 8 rows on that costs at most 1.13 times as much as
-tiles for that number (``tiling.tile_cost``). M = 1, as in decoding one token, has a version of its
-own with several partial sums for each result; 2 and 3 rows are one tile, so that the weights are
-read once.
+tiles for that number (``tiling.tile_cost``). M = 1, as in decoding one token, has a version with
+several partial sums for each result. 2 and 3 rows are one tile, which reads the weights once.
 
 Loops, outermost first::
 

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The innermost loop of a register tile where instructions multiply by a lane of a register (NEON).
+
+A vector of A holds four steps of a row, so a row takes one load for them instead of four::
+
+    for k in K by 4:                    # serial
+        a[0..rows) = A[r, k..k+4)       # a register for each row
+        for lane in 4:                  # unrolled
+            b[0..2) = B[k + lane]       # 2 registers
+            c[r, 0..2) += a[r][lane] * b[0..2)
+
+Registers: 10 x 2 sums + 10 of A + 2 of B = 32 of 32, and 98 instructions do 320 multiply-adds of
+float32. Arm Compute Library's ``a64_sgemm_8x12`` multiplies by lanes, too, of interleaved rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, Load, PrimExpr, Ramp, TirVar, index
+from intarsia_ir.tir.stmt import Stmt, Store
+from intarsia_ir.tir.walk import post_order
+from intarsia_runtime.dtype import DType
+
+from .loops import address_of, seq, serial, unrolled
+from .prefetch import OpenWeightPrefetch, WeightPrefetch
+from .tiling import CpuTiling
+
+_A_LANES = 4
+"""Elements of a vector of A where each lane is multiplied with."""
+
+LeftElement: TypeAlias = Callable[[int | PrimExpr, Sequence[PrimExpr]], PrimExpr]
+"""Returns the element of A at a row and a step."""
+
+RightElement: TypeAlias = Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr]
+"""Returns the element of packed B at a step and a column."""
+
+
+class _LaneLoop(Struct, frozen=True):
+    """The innermost loop of a tile by the lanes of vectors of A: ``_A_LANES`` steps a time.
+
+    Attributes:
+        tiling: Tile of the machine.
+        acc: Accumulators.
+        rows: How many, and what writes them out.
+        left: The element of A.
+        right: The element of packed B.
+        steps: Extents of the loops over K.
+        weight_prefetch: The next block of B.
+    """
+
+    tiling: CpuTiling
+    acc: Buffer
+    rows: tuple[int, Callable[[int, Callable[[PrimExpr], Stmt]], Stmt]]
+    left: LeftElement
+    right: RightElement
+    steps: tuple[int | PrimExpr, ...]
+    weight_prefetch: WeightPrefetch | OpenWeightPrefetch | None
+
+    def loop(self, step: tuple[PrimExpr, ...]) -> Stmt:
+        """Return the loop within those of ``step``."""
+        extents = (*self.steps[:-1], self.steps[-1] // _A_LANES)
+
+        def lanes(k: PrimExpr) -> Stmt:
+            body = seq(*(self._lane((*step, k * _A_LANES), lane) for lane in range(_A_LANES)))
+            if self.weight_prefetch is None:
+                return body
+            tile = (self.rows[0], self.tiling.lanes)
+            return self.weight_prefetch.around(body, (*step, k), extents, tile)
+
+        return serial(extents[-1], lanes, "k")
+
+    def _lane(self, first: tuple[PrimExpr, ...], lane: int) -> Stmt:
+        """Multiply by a lane of the vectors of A that begin at a step."""
+        tiling, acc, size = self.tiling, self.acc, self.tiling.lanes
+        assert tiling.left_lanes is not None  # as of every loop that _lane_loop makes
+        read = tiling.left_lanes
+
+        def multiply_add(row: PrimExpr, column: PrimExpr) -> Stmt:
+            here = (row, Ramp(column, 1, size))
+            total = Load(acc, here, acc.dtype, size)
+            weight = self.right((*first[:-1], first[-1] + lane), column)
+            b = Load(*_vector_of(weight), acc.dtype, size)
+            a = read(self.left(row, first), lane)
+            assert a is not None  # as of the sample
+            if tiling.add is None:
+                return Store(acc, here, total + a * b)
+            return Store(acc, here, replace(tiling.add(total, a, b), lanes=size))
+
+        def row_of(row: PrimExpr) -> Stmt:
+            vectors = acc.shape[1] // size
+            return unrolled(vectors, lambda v: multiply_add(row, v * size), "v")
+
+        rows, rows_of = self.rows
+        return rows_of(rows, row_of)
+
+
+def lane_loop(
+    tiling: CpuTiling,
+    acc: Buffer,
+    rows: tuple[int, Callable[[int, Callable[[PrimExpr], Stmt]], Stmt]],
+    operands: tuple[LeftElement, RightElement],
+    steps: Sequence[int | PrimExpr],
+    weight_prefetch: WeightPrefetch | OpenWeightPrefetch | None,
+) -> _LaneLoop | None:
+    """Return the loop by lanes; ``None`` if K does not lie contiguous in A, or there is none."""
+    read, innermost = tiling.left_lanes, steps[-1]
+    if acc.shape[0] > rows[0]:
+        return None  # a tile of partial sums
+    if read is None or tiling.micro_kernel is not None or not isinstance(innermost, int):
+        return None
+    if innermost % _A_LANES or innermost < 2 * _A_LANES or tiling.lanes != _A_LANES:
+        return None
+    k, (left, right) = TirVar("k"), operands
+    sample = left(0, (*(index(0) for _ in steps[:-1]), k))
+    if read(sample, 0) is None or not _is_contiguous(address_of(sample), k, sample.dtype):
+        return None
+    return _LaneLoop(tiling, acc, rows, left, right, tuple(steps), weight_prefetch)
+
+
+def _vector_of(element: PrimExpr) -> tuple[Buffer, tuple[PrimExpr, ...]]:
+    """Return where the vector is that begins at an element of packed weights."""
+    first = address_of(element)
+    *outer, last = first.indices
+    return first.buffer, (*outer, Ramp(last, 1, _A_LANES))
+
+
+def _is_contiguous(element: Load, k: TirVar, dtype: DType) -> bool:
+    """Whether the elements of a load for neighbouring ``k`` lie side by side."""
+    *outer, last = element.indices
+    per_step = dtype.bytes // element.buffer.dtype.bytes
+    return _slope(last, k) == per_step and all(_slope(at, k) == 0 for at in outer)
+
+
+def _slope(expr: PrimExpr, var: TirVar) -> int | None:
+    """Return what an index grows by with a variable; ``None`` if that is no constant."""
+    if expr is var:
+        return 1
+    if isinstance(expr, Binary) and expr.op in (BinaryOp.ADD, BinaryOp.SUB):
+        a, b = _slope(expr.a, var), _slope(expr.b, var)
+        if a is None or b is None:
+            return None
+        return a + b if expr.op is BinaryOp.ADD else a - b
+    if isinstance(expr, Binary) and expr.op is BinaryOp.MUL and isinstance(expr.b, IntImm):
+        a = _slope(expr.a, var)
+        return None if a is None else a * expr.b.value
+    return None if any(node is var for node in post_order(expr)) else 0
