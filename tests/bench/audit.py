@@ -160,7 +160,7 @@ def page_text(files: Sequence[Path]) -> str:
         " `python -m tests.bench.masked` where a row of the table says so: CPUID answers as an"
         " older one's, for all three; clock, caches and ports stay its own. Other work ran on the"
         " machine: shapes above 1.15 were measured up to three times, and the smallest ratio kept,"
-        " which favours us."
+        " which favors us."
         " `python -m tests.bench.audit`.",
         "",
         "| instructions | shapes | geometric mean | above 1.0 | above 1.2 | worst |",
