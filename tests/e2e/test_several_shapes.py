@@ -124,9 +124,9 @@ def test_every_size_of_a_range_runs(target: str) -> None:
         for size in (0, 1, 6, 9):
             with pytest.raises(ModelError) as caught:
                 executable.run([X[:size]])
-            assert caught.value.message == (
-                f"the artifact was compiled for N from 2 to 5: N = {size}"
-            )
+            facts = f"2, more than N = {size}" if size < 2 else f"N = {size}, more than 5"
+            wanted = f"the artifact was compiled for N from 2 to 5: {facts}"
+            assert caught.value.message == wanted
 
 
 def test_programs_of_a_list_have_ranges_of_their_own() -> None:

@@ -265,8 +265,6 @@ def guard_error(guard: SizeGuard, values: Mapping[str, int]) -> ModelError:
         case Dim(terms=((((SizeOp(op="min", a=a, b=b),), 1)),)) if right in (a, b):
             most = b if right == a else a  # the minimum of both is the first where it is no more
             facts = f"{_equation(right, values)}, more than {_equation(most, values)}"
-            if isinstance(most, int) or isinstance(right, int):  # a bound, which the reason names
-                facts = _equation(right if isinstance(most, int) else most, values)
         case _:
             found = [value_of(size, values) for size in (left, right)]
             facts = f"{left} is {found[0]} and {right} is {found[1]}"

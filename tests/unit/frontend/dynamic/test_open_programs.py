@@ -78,7 +78,7 @@ def test_a_failure_that_names_no_node_is_the_users(monkeypatch: pytest.MonkeyPat
         raise UnsupportedError("no code at all")
 
     monkeypatch.setattr(open_program, "compile_program", failing)
-    with pytest.raises(UnsupportedError, match="nor does one program take all sizes"):
+    with pytest.raises(UnsupportedError, match="nor can it be a program of pieces: no code"):
         intarsia.build(hosted().SerializeToString(), "llvm")
 
 

@@ -18,6 +18,7 @@ from ..target.read import OneSpec, TargetSpec
 from ..target.target import CompositeTarget
 from .artifact import Artifact
 from .config import ConfigSpec, Executor, Runtime, check_combination, check_served, choose
+from .dynamic import VM
 from .importing import Model
 from .open_build import compile_open
 from .open_program import compile_instead, compile_program_or_model
@@ -203,6 +204,8 @@ def _build_program(request: BuildRequest) -> Artifact:
     try:
         opened = compile_open(request)
     except (UnsupportedError, TypeRuleError) as refused:
+        if request.executor.kind == VM and not request.range_guards:
+            return compile_program_or_model(request)
         return compile_instead(request, refused)
     if opened is not None:
         return opened

@@ -24,6 +24,7 @@ from intarsia_runtime.errors import TypeRuleError, UnsupportedError
 
 from ..host.host import Host
 from ..target.target import CompositeTarget
+from .dynamic import VM
 from .open_build import open_request
 from .open_program import import_open_program, needs_open_program
 from .open_sizes import check_sizes_given
@@ -79,9 +80,11 @@ def partition_model(request: BuildRequest) -> ModelPartition:
             opened = _partition_open(request)
         except (UnsupportedError, TypeRuleError):
             program = import_open_program(request)
-            if program is None:
+            if program is not None:
+                return _partition_program(request, program)
+            if request.executor.kind != VM or request.range_guards:
                 raise
-            return _partition_program(request, program)
+            return partition_imported(request, import_model(request))
         if opened is not None:
             return opened
         check_sizes_given(request)

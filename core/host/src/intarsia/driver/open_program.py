@@ -106,11 +106,19 @@ def compile_instead(request: BuildRequest, refused: UnsupportedError | TypeRuleE
     Raises:
         UnsupportedError: It is that.
     """
-    with suppress(*_REFUSED):
+    try:
         program = compile_open_program(request)
-        if program is not None:
-            return program
-    raise refused
+    except _REFUSED as reason:
+        if isinstance(refused, TypeRuleError) or reason.message == refused.message:
+            raise refused from reason
+        raise UnsupportedError(
+            f"{refused.message}; nor can it be a program of pieces: {reason.message}",
+            hint=refused.hint,
+            where=refused.where,
+        ) from reason
+    if program is None:
+        raise refused
+    return program
 
 
 def needs_open_program(request: BuildRequest) -> bool:

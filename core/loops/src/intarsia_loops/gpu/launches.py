@@ -21,6 +21,7 @@ from intarsia_ir.tir.stmt import (
     For,
     ForKind,
     Invoke,
+    LetStmt,
     Seq,
     Stmt,
     Store,
@@ -65,7 +66,8 @@ def split_launches(function: PrimFunc, traits: GridTraits) -> tuple[KernelLaunch
     Raises:
         UnsupportedError: A kernel asks for blocks that the target has not.
     """
-    parts = function.body.body if isinstance(function.body, Seq) else (function.body,)
+    whole = _sized(function.body)
+    parts = whole.body if isinstance(whole, Seq) else (whole,)
     found: list[KernelLaunch] = []
     for part in _flat(parts):
         body = _spread(part, traits)
@@ -85,6 +87,13 @@ def split_launches(function: PrimFunc, traits: GridTraits) -> tuple[KernelLaunch
             )
         found.append(launch)
     return tuple(found)
+
+
+def _sized(body: Stmt) -> Stmt:
+    """Return a body with the sizes written out that a kernel names around it: grids read them."""
+    while isinstance(body, LetStmt) and size_of(body.value) is not None:
+        body = substitute_stmt(body.body, {body.var: body.value})
+    return body
 
 
 def block_threads(items: int, traits: GridTraits) -> int:
