@@ -52,7 +52,8 @@ def _aarch64(features: Collection[str]) -> list[str]:
     }
     known = (names.get(name, name) for name in features)
     version = ".arch armv8.5-a" if "frint" in features else ""
-    version = version or (".arch armv8.4-a" if "ilrcpc" in features else ".arch armv8-a")
+    version = version or (".arch armv8.4-a" if "ilrcpc" in features else "")
+    version = version or (".arch armv8.2-a" if "asimddp" in features else ".arch armv8-a")
     return [version, *(f".arch_extension {name}" for name in known if name)]
 
 

@@ -178,7 +178,7 @@ def test_memory_that_there_is_not_is_refused() -> None:
 
 
 def test_other_targets_refuse() -> None:
-    with pytest.raises(UnsupportedError, match="this target takes known sizes alone"):
+    with pytest.raises(UnsupportedError, match="a device does not compute sizes while it runs"):
         intarsia.build(module_of(FILLED), "cuda -emulate")
 
 

@@ -48,7 +48,7 @@ def lower_for_device(
             raise UnsupportedError(
                 f"a device does not compute sizes while it runs, and '{call.name}' does",
                 where=str(call.span),
-                hint=HINT,
+                hint=f"{HINT}; or --executor vm",
             )
     lowered = lower(
         main,
