@@ -17,6 +17,7 @@ from intarsia_dnnl import faults
 from intarsia_dnnl.faults import FAULTS
 from intarsia_dnnl.isa import EXACT, VARIABLES, exact_feature, usable_features
 from intarsia_ir.graph.expr import Expr
+from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply, expected, fresh, var, weight
 
 from . import matrix_quantized
@@ -180,3 +181,16 @@ def test_an_axis_of_one_element_has_no_stride_of_its_own() -> None:
     """The concatenation put the two channels apart, and the images, of which there is one."""
     case = Case("concat", "add image mul channels", (1, 1, 5, 7), ("plain", "channels-last"))
     assert wrong_of([case]) == []
+
+
+@pytest.mark.skipif("amx_int8" not in usable_features(), reason="this processor has no AMX")
+@pytest.mark.parametrize("pixels", [(6, 6), (3, 16), (1, 33)])
+@pytest.mark.parametrize("outputs", [16, 128])
+def test_a_product_of_bytes_for_each_of_33_to_48_pixels(
+    monkeypatch: pytest.MonkeyPatch, outputs: int, pixels: tuple[int, int]
+) -> None:
+    """The library's first choice wrote behind its buffer, and ended the process later."""
+    monkeypatch.setitem(matrix_quantized.BASES, "product", matrix_quantized._conv(outputs, 1, 0))
+    layouts = ("channels-last", "channels-last")
+    case = matrix_quantized.Case("product", "", (1, 64, *pixels), layouts, DType.UINT8)
+    assert case.wrong() == ""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from intarsia_runtime.plugin import UnsupportedError
 
 from .arena import aligned_bytes
-from .faults import Candidate, find_fault, is_slow
+from .faults import Candidate, find_fault, is_broken, is_slow, skip_broken
 from .layout_hints import LayoutHint, find_layout_hints
 from .layouts import canonical, channels_last
 from .names import (
@@ -415,7 +415,7 @@ class Assembly:
                 if made is None:
                     continue
                 found = Candidate(self, node, post, made)
-                if find_fault(found) is not None:
+                if (is_broken(found) and not skip_broken(found)) or find_fault(found) is not None:
                     continue
                 if not is_slow(found):
                     return made, post

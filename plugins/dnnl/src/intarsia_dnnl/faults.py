@@ -141,6 +141,24 @@ FAULTS = (
 )
 """Combinations that are never made; post-operations of them become primitives of their own."""
 
+_TILE = 16
+"""Pixels of a tile of AMX."""
+
+
+def _has_three_tiles(candidate: Candidate) -> bool:
+    return 2 * _TILE < prod(candidate.result[2:]) <= 3 * _TILE
+
+
+BROKEN = (
+    Fault(
+        ANY,
+        ("jit_1x1:avx512_core_amx",),
+        _has_three_tiles,
+        "results behind the second tile of pixels are wrong, and memory behind them is overwritten",
+    ),
+)
+"""Implementations that are never run: the library's next one is taken."""
+
 SLOW = ((ANY, ("ref",)), ("resampling", ("simple",)))
 """Kinds of nodes and beginnings of names of implementations that do one element at a time.
 
@@ -156,6 +174,19 @@ def find_fault(candidate: Candidate) -> Fault | None:
         if _names(fault.kind, fault.implementations, candidate) and fault.holds(candidate):
             return fault
     return None
+
+
+def is_broken(candidate: Candidate) -> bool:
+    """Whether an implementation must not be run."""
+    return any(_names(f.kind, f.implementations, candidate) and f.holds(candidate) for f in BROKEN)
+
+
+def skip_broken(candidate: Candidate) -> bool:
+    """Take the first of the library's next implementations that is not broken; whether there is."""
+    while candidate.assembly.dnnl.take_next_implementation(candidate.made):
+        if not is_broken(candidate):
+            return True
+    return False
 
 
 def is_slow(candidate: Candidate) -> bool:

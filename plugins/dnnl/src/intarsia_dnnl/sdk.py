@@ -60,6 +60,7 @@ _PROTOTYPES = {
     "post_ops_append_binary": (_P, _I, _P),
     "post_ops_append_sum": (_P, c_float, c_int, _I),
     "primitive_desc_destroy": (_P,),
+    "primitive_desc_next_impl": (_P,),
     "primitive_desc_query": (_P, _I, _I, _P),
     "primitive_create": (_P, _P),
     "primitive_destroy": (_P,),
@@ -364,6 +365,11 @@ class Dnnl:
             )
             self._names[primitive_desc] = (text.value or b"").decode()
         return self._names[primitive_desc]
+
+    def take_next_implementation(self, primitive_desc: int) -> bool:
+        """Let a primitive be the library's next choice; whether there is one."""
+        self._names.pop(primitive_desc, None)
+        return self._functions["primitive_desc_next_impl"](primitive_desc) == 0
 
     def release(self, family: str) -> None:
         """Destroy everything made of one family: ``memory_desc``, ``primitive_desc``, ..."""
