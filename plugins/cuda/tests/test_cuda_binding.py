@@ -23,15 +23,13 @@ from intarsia_testkit.open_models import save_perceptron
 
 DIGITS = Path(__file__).resolve().parents[3] / "tests" / "e2e" / "models" / "digits"
 STUB = Path(__file__).with_name("driver_stub.c")
-RUN = """
+OPENED = """
 import sys
 import numpy as np
 from pathlib import Path
 from intarsia_runtime.artifact.archive import open_artifact
-from intarsia_runtime.artifact.plan import ArgumentSource
 from intarsia_runtime.loading import LoadRequest
-from intarsia_cuda.driver import CudaDevice, device_name
-from intarsia_cuda.loader import LoadedModel
+from intarsia_cuda.driver import CudaDevice
 from intarsia_cuda.program import program_from_json
 
 artifact, library, answers = sys.argv[1:]
@@ -41,6 +39,13 @@ weights = {
     name: np.frombuffer(weight.data, np.uint8) for name, weight in opened.weights.items()
 }
 request = LoadRequest("main", files, weights, plan.inputs, plan.outputs, 1, 0, plan)
+"""
+
+RUN = f"""{OPENED}
+from intarsia_runtime.artifact.plan import ArgumentSource
+from intarsia_cuda.driver import device_name
+from intarsia_cuda.loader import LoadedModel
+
 print(device_name())
 device = CudaDevice([b"/no/such/library\\0", library.encode() + b"\\0"])
 model = LoadedModel(program_from_json(files["program.json"]), plan, request, device)
@@ -63,23 +68,9 @@ np.savez(answers, whole=np.concatenate(found), first=arrays[-1])
 device.close()
 """
 
-OPEN_RUN = """
-import sys
-import numpy as np
-from pathlib import Path
-from intarsia_runtime.artifact.archive import open_artifact
-from intarsia_runtime.loading import LoadRequest
-from intarsia_cuda.driver import CudaDevice
+OPEN_RUN = f"""{OPENED}
 from intarsia_cuda.open_model import OpenCudaModel
-from intarsia_cuda.program import program_from_json
 
-artifact, library, answers = sys.argv[1:]
-opened = open_artifact(Path(artifact))
-plan, files = opened.passport.plan, opened.unit_files("main")
-weights = {
-    name: np.frombuffer(weight.data, np.uint8) for name, weight in opened.weights.items()
-}
-request = LoadRequest("main", files, weights, plan.inputs, plan.outputs, 1, 0, plan)
 device = CudaDevice([library.encode() + b"\\0"])
 model = OpenCudaModel(program_from_json(files["program.json"]), plan, request, device)
 found = []

@@ -15,11 +15,11 @@ import intarsia
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_runtime.errors import ModelError, UnsupportedError
-from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_testkit.checks.open_sizes import GRAPHS
 from intarsia_testkit.expressions import fresh
 from intarsia_testkit.open_models import (
     OPEN_MODELS,
+    check_at_all_sizes,
     save_cached_attention,
     save_onnx,
     save_perceptron,
@@ -41,19 +41,14 @@ def session_of(path):
     return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
 
+def runner_of(path):
+    session = session_of(path)
+    return lambda feeds: session.run(None, feeds)
+
+
 @pytest.mark.parametrize("name", OPEN_MODELS)
 def test_one_artifact_agrees_with_onnxruntime_at_any_size(tmp_path, cuda, name):
-    made = OPEN_MODELS[name]
-    path = made.save(tmp_path)
-    session = session_of(path)
-    artifact = intarsia.build(path, target=cuda).save(tmp_path / "model.intarsia")
-    with intarsia.load(artifact) as model:
-        assert isinstance(model, OpenExecutor)
-        for sizes in made.sizes:
-            feeds = made.feeds(*sizes)
-            want = session.run(None, feeds)
-            for got, right in zip(model.run(feeds).values(), want, strict=True):
-                np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)
+    check_at_all_sizes(OPEN_MODELS[name], cuda, tmp_path, runner_of)
 
 
 @pytest.mark.parametrize("options", [" -fpmath-mode=tf32", " -max-threads-per-block=64"])

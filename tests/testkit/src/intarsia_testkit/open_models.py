@@ -12,6 +12,9 @@ import numpy as np
 from msgspec import Struct
 from onnx import TensorProto, helper, numpy_helper
 
+import intarsia
+from intarsia_runtime.executors.open import OpenExecutor
+
 from .expressions import fresh
 
 F32 = TensorProto.FLOAT
@@ -37,6 +40,34 @@ class OpenOnnxModel(Struct, frozen=True):
     save: Callable[[Path], Path]
     feeds: Callable[..., Feeds]
     sizes: Sequence[tuple[int, ...]]
+
+
+def check_at_all_sizes(
+    made: OpenOnnxModel,
+    target: str,
+    folder: Path,
+    session_of: Callable[[Path], Callable[[Feeds], Sequence[np.ndarray]]],
+) -> None:
+    """Build a model as one artifact, and compare it at all its sizes.
+
+    Args:
+        made: The model.
+        target: What to build it for.
+        folder: Where model and artifact are written.
+        session_of: Opens the file in another runtime; called with inputs, it returns outputs.
+
+    Raises:
+        AssertionError: It is no program of open sizes, or results differ.
+    """
+    path = made.save(folder)
+    run = session_of(path)
+    artifact = intarsia.build(path, target=target).save(folder / "model.intarsia")
+    with intarsia.load(artifact) as model:
+        assert isinstance(model, OpenExecutor)
+        for sizes in made.sizes:
+            feeds = made.feeds(*sizes)
+            for found, wanted in zip(model.run(feeds).values(), run(feeds), strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def save_onnx(
