@@ -35,8 +35,6 @@ def check_sizes_given(request: BuildRequest) -> None:
     with suppress(UnsupportedError):
         if not is_open(import_any(source, request.given_executor, None, shapes, keep=True)):
             return
-    declared = source.declared(shapes)
-    first = next(name for name, type_ in declared.items() if not type_.is_static)
     named = _open_names(source, shapes)
     likely = _likely_sizes(source, named)
     options = "every size with --shape, as in --shape input:1,3,224,224"
@@ -45,8 +43,7 @@ def check_sizes_given(request: BuildRequest) -> None:
         options = " ".join(f"--shape {name}:{sizes}" for name, sizes in inputs.items())
     kind = request.target.fallback.kind.name
     raise UnsupportedError(
-        f"the size of input '{first}' is not known: {declared[first]}, and '{kind}' compiles for "
-        "known sizes alone",
+        f"{_unknown(source, shapes)}, and '{kind}' compiles for known sizes alone",
         hint=f"for example {options}; a list such as 1|8 compiles a program each",
     )
 
@@ -60,18 +57,23 @@ def example_shapes(
         UnsupportedError: With none of those that are tried the model can be imported.
     """
     source = ModuleSource(model, mapped=True)
-    declared = source.declared(shapes)
-    if all(type_.is_static for type_ in declared.values()):
+    if all(type_.is_static for type_ in source.declared(shapes).values()):
         return shapes
     named = _open_names(source, shapes)
     likely = _likely_sizes(source, named)
     if likely is None:
-        first = next(name for name, type_ in declared.items() if not type_.is_static)
         raise UnsupportedError(
-            f"the size of input '{first}' is not known: {declared[first]}",
+            _unknown(source, shapes),
             hint="give every size with --shape, as in --shape input:1,3,224,224",
         )
     return named.at(likely)
+
+
+def _unknown(source: ModuleSource, shapes: Mapping[str, Sequence[int]] | None) -> str:
+    """Say which input has a size that is not known."""
+    declared = source.declared(shapes)
+    first = next(name for name, type_ in declared.items() if not type_.is_static)
+    return f"the size of input '{first}' is not known: {declared[first]}"
 
 
 def _open_names(source: ModuleSource, shapes: Mapping[str, Sequence[int]] | None) -> ShapeChoices:

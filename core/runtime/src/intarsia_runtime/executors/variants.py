@@ -47,6 +47,7 @@ class SizesExecutor(Closing):
         self._open_part = open_part
         self.threads = choose_threads(threads)
         self._parts = {part.sizes: part for part in opened.passport.parts}
+        self._names = tuple([choice.name for choice in opened.passport.sizes])
         self._ready: dict[tuple[int, ...], Program] = {}
         self._lock = threading.Lock()
         renew_lock_in_children(self)
@@ -123,7 +124,6 @@ class SizesExecutor(Closing):
 
     def _sizes(self, arrays: Sequence[np.ndarray]) -> dict[str, int]:
         """Return the value that each choice of sizes has in these inputs, in their order."""
-        names = [choice.name for choice in self.passport.sizes]
         found: dict[str, int] = {}
         for array, spec in zip(arrays, self.inputs, strict=True):
             shape = spec.shape or ()
@@ -131,7 +131,7 @@ class SizesExecutor(Closing):
             for size, given in zip(shape, array.shape, strict=False):
                 if isinstance(size, int):
                     fits = fits and size == given
-                elif size in names:
+                elif size in self._names:
                     fits = fits and found.setdefault(size, given) == given
             if not fits:
                 wanted = ", ".join(map(str, shape))
@@ -140,7 +140,7 @@ class SizesExecutor(Closing):
                     f"got {array.dtype} {array.shape}",
                     hint=self._offer(),
                 )
-        return {name: found[name] for name in names}
+        return {name: found[name] for name in self._names}
 
     def _offer(self) -> str:
         return f"the artifact was compiled for {'; '.join(map(str, self.passport.sizes))}"
