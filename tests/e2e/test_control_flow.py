@@ -25,8 +25,8 @@ from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.partition.cost import Plan
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_onnx import from_onnx
+from intarsia_runtime.artifact.plan import all_steps
 from intarsia_runtime.artifact.plan_json import plan_from_json, plan_to_json
-from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.errors import ModelError
 
 from .control_models import MODELS, ControlModel, values

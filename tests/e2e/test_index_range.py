@@ -13,8 +13,7 @@ import pytest
 
 import intarsia
 from intarsia.cli.main import main
-from intarsia_runtime.artifact.plan import IfStep
-from intarsia_runtime.artifact.plan_walk import all_steps
+from intarsia_runtime.artifact.plan import IfStep, all_steps
 from intarsia_runtime.errors import ModelError
 
 from .control_models import ControlModel

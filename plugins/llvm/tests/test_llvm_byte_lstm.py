@@ -13,8 +13,7 @@ from intarsia_ir.graph.expr import Function, Var, call, constant, get_item, make
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.recurrent import Lstm
-from intarsia_runtime.artifact.plan import KernelStep
-from intarsia_runtime.artifact.plan_walk import all_steps
+from intarsia_runtime.artifact.plan import KernelStep, all_steps
 from intarsia_runtime.cpu import this_machine
 from intarsia_runtime.dtype import DType
 

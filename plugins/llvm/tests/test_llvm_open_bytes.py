@@ -13,8 +13,7 @@ from intarsia_ir.graph.expr import Expr, Function, Var, constant, make_tuple, te
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import Dim, TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
-from intarsia_runtime.artifact.plan import KernelStep
-from intarsia_runtime.artifact.plan_walk import all_steps
+from intarsia_runtime.artifact.plan import KernelStep, all_steps
 from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply
 

@@ -22,10 +22,10 @@ from intarsia_runtime.artifact.plan import (
     SizeGuard,
     SizeSource,
     TensorSpec,
+    all_steps,
     plan_stamp,
 )
 from intarsia_runtime.artifact.plan_json import MOST_DEPTH, plan_from_json, plan_to_json
-from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError
 from intarsia_runtime.size import variable

@@ -19,9 +19,10 @@ from intarsia_runtime.artifact.plan import (
     RegionStep,
     Step,
     TensorSpec,
+    all_steps,
 )
 from intarsia_runtime.artifact.plan_sizes import verify_stages
-from intarsia_runtime.artifact.plan_walk import all_steps, map_step
+from intarsia_runtime.artifact.plan_walk import map_step
 from intarsia_runtime.errors import ArtifactError, UnsupportedError
 
 from .control_planner import ControlPlanner, computed_sizes

@@ -25,8 +25,9 @@ from intarsia_runtime.artifact.plan import (
     RegionStep,
     SizeSource,
     Step,
+    all_steps,
 )
-from intarsia_runtime.artifact.plan_walk import all_arguments, all_steps
+from intarsia_runtime.artifact.plan_walk import all_arguments
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 from intarsia_runtime.size import Dim, Size
 

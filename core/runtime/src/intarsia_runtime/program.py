@@ -20,10 +20,10 @@ from .artifact.plan import (
     CallPlan,
     RegionStep,
     TensorSpec,
+    all_steps,
     has_loops,
     plan_stamp,
 )
-from .artifact.plan_walk import all_steps
 from .artifact.unit import PLAN_FILE, SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, UNSTATED
 from .artifact.unit_plan import read_unit_plan
 from .discovery import check_format, find_loader, has_loader, is_installed, loader_label

@@ -22,6 +22,7 @@ from intarsia_runtime.artifact.plan import (
     LoopStep,
     RegionStep,
     TensorSpec,
+    all_steps,
     calls_open_regions,
     frame_entry,
     has_loops,
@@ -29,7 +30,7 @@ from intarsia_runtime.artifact.plan import (
     plan_stamp,
     poll_entry,
 )
-from intarsia_runtime.artifact.plan_walk import all_steps, may_take_long
+from intarsia_runtime.artifact.plan_walk import may_take_long
 
 from .entry_text import (
     ANY_SIZE,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
-from intarsia_runtime.artifact.plan import CallPlan, KernelStep
-from intarsia_runtime.artifact.plan_walk import all_steps
+from intarsia_runtime.artifact.plan import CallPlan, KernelStep, all_steps
 from intarsia_runtime.errors import ArtifactError
 from intarsia_runtime.size import value_of
 

@@ -12,8 +12,7 @@ import click
 from intarsia_runtime.artifact.archive import read_passport
 from intarsia_runtime.artifact.members import part_unit
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
-from intarsia_runtime.artifact.plan import CallPlan, KernelStep
-from intarsia_runtime.artifact.plan_walk import all_steps
+from intarsia_runtime.artifact.plan import CallPlan, KernelStep, all_steps
 from intarsia_runtime.artifact.signature import ValueSpec
 from intarsia_runtime.artifact.size_bounds import bounds_of
 

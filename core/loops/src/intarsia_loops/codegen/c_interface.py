@@ -23,9 +23,10 @@ from intarsia_runtime.artifact.plan import (
     CopyStep,
     RegionStep,
     TensorSpec,
+    all_steps,
     frame_entries,
 )
-from intarsia_runtime.artifact.plan_walk import all_arguments, all_steps, guards_of_steps
+from intarsia_runtime.artifact.plan_walk import all_arguments, guards_of_steps
 from intarsia_runtime.artifact.tensors import array_bytes
 from intarsia_runtime.dtype import DType
 

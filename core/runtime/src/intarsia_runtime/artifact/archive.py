@@ -19,8 +19,8 @@ from ..errors import ArtifactError, IntarsiaError, ModelError
 from .digest import member_digest
 from .members import PARAMS, PASSPORT, UNITS, check_member_path, member_name, part_unit
 from .passport import Member, Part, Passport, UnitEntry, parse_passport
-from .plan import ArgumentSource, RegionStep, TensorSpec
-from .plan_walk import all_arguments, all_steps
+from .plan import ArgumentSource, RegionStep, TensorSpec, all_steps
+from .plan_walk import all_arguments
 from .tensors import read_layout
 
 SUFFIX = ".intarsia"

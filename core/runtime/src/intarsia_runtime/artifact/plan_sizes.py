@@ -22,8 +22,10 @@ from .plan import (
     RegionStep,
     SizesStep,
     Step,
+    all_steps,
+    blocks_of,
 )
-from .plan_walk import all_steps, blocks_of, step_arguments
+from .plan_walk import step_arguments
 
 
 def verify_sizes(plan: CallPlan) -> None:

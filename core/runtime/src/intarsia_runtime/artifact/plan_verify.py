@@ -17,9 +17,10 @@ from .plan import (
     OpenSizes,
     RegionStep,
     Step,
+    blocks_of,
 )
 from .plan_sizes import verify_sizes, verify_stages
-from .plan_walk import blocks_of, step_arguments
+from .plan_walk import step_arguments
 
 Rows = tuple["Size | None", ...]
 """How many iterations each loop around a step makes at most, from the outermost."""

@@ -20,9 +20,8 @@ from .plan import (
     SizeGuard,
     SizesStep,
     Step,
+    all_steps,
 )
-from .plan import all_steps as all_steps
-from .plan import blocks_of as blocks_of
 
 SHORT = 1024
 """Iterations of a loop that nobody needs to end."""

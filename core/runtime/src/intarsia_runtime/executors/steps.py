@@ -28,8 +28,9 @@ from ..artifact.plan import (
     SizesStep,
     Step,
     TensorSpec,
+    all_steps,
 )
-from ..artifact.plan_walk import all_steps, step_arguments
+from ..artifact.plan_walk import step_arguments
 from ..open_memory import OpenMemory, check_guard
 from ..program import LoadedProgram
 from ..size import value_of

@@ -16,8 +16,9 @@ from intarsia_runtime.artifact.plan import (
     RegionStep,
     SizesStep,
     Step,
+    all_steps,
 )
-from intarsia_runtime.artifact.plan_walk import all_steps, may_take_long
+from intarsia_runtime.artifact.plan_walk import may_take_long
 from intarsia_runtime.size import Size
 
 from .open_sizes import SizeFrame

@@ -17,12 +17,12 @@ from intarsia_runtime.artifact.plan import (
     RegionStep,
     SizesStep,
     TensorSpec,
+    all_steps,
     frame_entry,
     has_loops,
     passed_outputs,
     poll_entry,
 )
-from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.size import numbers
 
 from .blocks import Blocks
