@@ -129,6 +129,21 @@ def test_every_size_of_a_range_runs(target: str) -> None:
             assert caught.value.message == wanted
 
 
+def test_a_range_that_the_model_does_not_take_whole_is_refused() -> None:
+    """A reshape to a number of elements fixes the batch; a table has so many positions."""
+    fixed = numpy_helper.from_array(np.array([1, 32]), "shape")
+    flat = single(helper.make_node("Reshape", ["x", "shape"], ["y"]), ("N", 32), fixed)
+    with pytest.raises(UnsupportedError) as caught:
+        intarsia.build(flat, "llvm", shapes={"x": (SizeValues.of_range(1, 8), 32)})
+    assert caught.value.message.startswith(
+        "the model does not take N from 1 to 8: not N = 8, since"
+    )
+    window = single(helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[4]), (1, 1, "S"))
+    with pytest.raises(UnsupportedError, match="not S = 3, since"):
+        intarsia.build(window, "llvm", shapes={"x": (1, 1, SizeValues.at_least(3))})
+    assert intarsia.build(window, "llvm", shapes={"x": (1, 1, SizeValues.at_least(4))}).placement
+
+
 def test_programs_of_a_list_have_ranges_of_their_own() -> None:
     node = helper.make_node("Softmax", ["x"], ["y"], axis=1)
     shapes = {"x": (SizeValues((1, 3)), SizeValues.of_range(2, 40))}

@@ -100,7 +100,7 @@ class OpenMemory:
         """Compute what stands behind the variables, where no code does."""
         values = self.values()
         for number, guard in enumerate(self._sizes.guards, start=1):
-            if value_of(guard.left, values) != value_of(guard.right, values):
+            if not holds(guard, values):
                 return number
         starts, total = slot_offsets(self._sizes, values)
         shapes = [value_of(size, values) for spec in self._plan.outputs for size in spec.shape]
@@ -230,13 +230,18 @@ class OpenMemory:
         return self.outputs
 
 
+def holds(guard: SizeGuard, values: Mapping[str, int]) -> bool:
+    """Whether both sizes of a guard are equal."""
+    return value_of(guard.left, values) == value_of(guard.right, values)
+
+
 def check_guard(guard: SizeGuard, values: Mapping[str, int]) -> None:
     """Refuse sizes that do not go together.
 
     Raises:
         ModelError: The sizes of the guard are not equal.
     """
-    if value_of(guard.left, values) != value_of(guard.right, values):
+    if not holds(guard, values):
         raise guard_error(guard, values)
 
 

@@ -18,6 +18,7 @@ from intarsia_ir.budget import KERNEL_SECONDS, budget
 from intarsia_ir.graph.footprint import check_budget, release_files
 from intarsia_ir.graph.guards import (
     COMPUTED,
+    Guard,
     RequiredSizes,
     collected_guards,
     collecting_guards,
@@ -34,9 +35,11 @@ from intarsia_ir.passes.prepare import PREPARE
 from intarsia_ir.tir.module import CodegenContext, Lowered
 from intarsia_runtime.artifact.plan import CallPlan, SizeGuard
 from intarsia_runtime.artifact.plan_walk import add_guards, guards_of_steps
-from intarsia_runtime.artifact.size_bounds import bounds_of, workspace_bound
+from intarsia_runtime.artifact.size_bounds import bounds_of, size_bounds, workspace_bound
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.open_memory import holds
+from intarsia_runtime.size import Dim
 
 from . import stages
 from .artifact import Artifact, collect_constants
@@ -203,6 +206,7 @@ def lower(
     sizes = [content.nbytes for content in constants.contents.values()]
     plan, overflow = lowered.module.plan, request.allow_overflow
     check_bounded(plan, request.runtime)
+    check_ranges(plan, request.range_guards)
     check_memory_bounds(host, target, plan, sizes, regions=regions, allow_overflow=overflow)
     if not request.mapped:  # the model's weights are the caller's, who may change them later
         compute_all(lowered.constants)
@@ -261,6 +265,30 @@ def check_bounded(plan: CallPlan, runtime: Runtime) -> None:
         "largest value",
         hint="a range such as --shape input:1..32,3,224,224, or numbers",
     )
+
+
+def check_ranges(plan: CallPlan, ranges: Sequence[Guard]) -> None:
+    """Refuse a range of which the model does not take the least or the largest size.
+
+    Guards over several sizes are left to the run.
+
+    Raises:
+        UnsupportedError: A guard over one size does not hold there.
+    """
+    given = size_bounds(SizeGuard(guard.left, guard.right, guard.why) for guard in ranges)
+    for guard in () if plan.open is None else plan.open.guards:
+        sides = [size for size in (guard.left, guard.right) if isinstance(size, Dim)]
+        names = frozenset[str]().union(*(size.variables() for size in sides))
+        name = next(iter(names), "")
+        if len(names) != 1 or name not in given:
+            continue
+        for size in (given[name].low, given[name].high):
+            if size is not None and not holds(guard, {name: size}):
+                raise UnsupportedError(
+                    f"the model does not take {name} {given[name]}: not {name} = {size}, since "
+                    f"{guard.why}",
+                    hint="a smaller range for --shape",
+                )
 
 
 def codegen_context(request: BuildRequest, regions: Sequence[CompiledUnit]) -> CodegenContext:
