@@ -71,6 +71,14 @@ def test_weights_are_compiled_in_and_found_again_when_they_change(builds: list) 
     assert [len(module.main.params) for module in builds] == [1, 7]
 
 
+@pytest.mark.parametrize("name", ["expm1", "log1p"])
+def test_digits_near_zero_are_kept(name: str) -> None:
+    function = getattr(torch, name)
+    x = torch.tensor([1e-8, -3e-6, 1e-4, 0.0, 0.5, -1.0, -2.0, 80.0, float("inf"), float("nan")])
+    want = function(x.double()).float()
+    torch.testing.assert_close(compiled(function)(x), want, rtol=3e-7, atol=0.0, equal_nan=True)
+
+
 def test_pytorch_keeps_its_number_of_threads(builds: list) -> None:
     """Torch compiles again when it changes, and so would we."""
     before = torch.get_num_threads()

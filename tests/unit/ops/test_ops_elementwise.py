@@ -24,6 +24,8 @@ def values(low: float, high: float, dtype: str) -> np.ndarray:
 UNARY = [
     ("exp", math.exp, -3, 3),
     ("log", math.log, 0.1, 9),
+    ("expm1", math.expm1, -3, 3),
+    ("log1p", math.log1p, -0.9, 9),
     ("sqrt", math.sqrt, 0, 9),
     ("sin", math.sin, -4, 4),
     ("cos", math.cos, -4, 4),

@@ -40,7 +40,7 @@ UNDEFINED = ("max", "mean", "min")
 """What has no finite value where there are no elements."""
 DOMAINS = {
     **dict.fromkeys(("log", "sqrt", "rsqrt", "power", "reciprocal", "divide"), (0.5, 2.0)),
-    **dict.fromkeys(("acos", "asin", "atanh", "tan"), (-0.9, 0.9)),
+    **dict.fromkeys(("acos", "asin", "atanh", "log1p", "tan"), (-0.9, 0.9)),
     **dict.fromkeys(("floor_mod", "trunc_mod", "nn.batch_norm"), (0.5, 2.0)),
     "acosh": (1.2, 4.0),
 }

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.ops import binary, compare, unary
+from intarsia_ir.ops import binary, compare, near_zero, unary
 from intarsia_runtime.dtype import DType
 
 from .context import AtenContext, Converter, dtype_of
@@ -245,11 +245,9 @@ def _scaled_log(node: AtenContext) -> Expr:
     return node.call(binary.Multiply, found, node.scalar(1 / base, node.dtype))
 
 
-def _by_one(node: AtenContext) -> Expr:
-    x, one = node.cast(node.tensor("self"), node.dtype), node.scalar(1, node.dtype)
-    if node.name == "log1p":
-        return node.call(unary.Log, node.call(binary.Add, x, one))
-    return node.call(binary.Subtract, node.call(unary.Exp, x), one)
+def _near_zero(node: AtenContext) -> Expr:
+    op = {"expm1": near_zero.Expm1, "log1p": near_zero.Log1p}[node.name]
+    return node.call(op, node.cast(node.tensor("self"), node.dtype))
 
 
 def _rsqrt(node: AtenContext) -> Expr:
@@ -274,7 +272,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **dict.fromkeys(("clamp", "clamp_min", "clamp_max"), _clamped),
         **dict.fromkeys(("addcmul", "addcdiv"), _added_product),
         **dict.fromkeys(("log2", "log10"), _scaled_log),
-        **dict.fromkeys(("expm1", "log1p"), _by_one),
+        **dict.fromkeys(("expm1", "log1p"), _near_zero),
         "bitwise_not": _bitwise_not,
         "lerp": _interpolated,
         "logical_not": _logical_not,

@@ -37,6 +37,8 @@ INTERVALS: Mapping[str, tuple[float, float]] = {
     "atanh": (-0.98, 0.98),
     "reciprocal": (0.1, 9),
     "exp": (-20, 20),
+    "expm1": (-3, 3),
+    "log1p": (-0.9, 9),
     "tanh": (-6, 6),
 }
 ATTRS: Mapping[str, tuple[dict[str, Any], ...]] = {
@@ -51,7 +53,19 @@ ATTRS: Mapping[str, tuple[dict[str, Any], ...]] = {
 }
 UNARY = (
     *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf"),
-    *("exp", "floor", "isinf", "isnan", "log", "logical_not", "negative", "reciprocal", "round"),
+    *(
+        "exp",
+        "expm1",
+        "floor",
+        "isinf",
+        "isnan",
+        "log",
+        "log1p",
+        "logical_not",
+        "negative",
+        "reciprocal",
+        "round",
+    ),
     *("rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "clip", "nn.relu"),
     *("nn.leaky_relu", "nn.elu", "nn.selu", "nn.celu", "nn.hard_sigmoid", "nn.hard_swish"),
     *("nn.softplus", "nn.softsign", "nn.gelu", "nn.silu", "nn.mish", "nn.thresholded_relu"),
