@@ -257,7 +257,7 @@ def arrangement(rng: random.Random) -> Expr:
     shape = _shape(rng, rank)
     dtype = rng.choice((DType.FLOAT32, DType.FLOAT16, *_BYTES))
     x = var("x", *shape, dtype=dtype)
-    match rng.choice(("transpose", "slice", "concatenate", "pad", "resize", "reshape")):
+    match rng.choice(("transpose", "slice", "concatenate", "pad", "resize", "squares", "reshape")):
         case "transpose":
             return apply("transpose", x, axes=rng.choice(list(permutations(range(rank)))))
         case "slice":
@@ -275,6 +275,14 @@ def arrangement(rng: random.Random) -> Expr:
         case "pad":
             widths = tuple((rng.randrange(3), rng.randrange(3)) for _ in range(rank))
             return apply("nn.pad", x, widths=widths, value=float(rng.randrange(3)))
+        case "squares":
+            block = rng.choice((2, 3))
+            batch, channels, height, width = _shape(rng, 4)
+            if rng.random() < 0.5:
+                x = var("x", batch, channels * block**2, height, width, dtype=dtype)
+                return apply("nn.depth_to_space", x, block=block, mode=rng.choice(("DCR", "CRD")))
+            x = var("x", batch, channels, height * block, width * block, dtype=dtype)
+            return apply("nn.space_to_depth", x, block=block)
         case "resize":
             image = _shape(rng, 4)
             sizes = (*image[:2], *(n * rng.randint(1, 3) for n in image[2:]))

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from intarsia_ir.graph.expr import constant
+from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply, number, var, weight
 
 from .regions import Bench
@@ -211,6 +213,16 @@ def test_shapes(bench: Bench) -> None:
         apply("transpose", var("z", 3, 7), axes=(1, 0)),
         apply("strided_slice", x, begin=(1, 0, 2, 1), end=(2, 3, 5, 3), strides=(1,) * 4),
         apply("nn.pad", x, widths=((0, 0), (1, 0), (2, 1), (0, 3)), value=0.5),
+    )
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT8, DType.UINT8, DType.FLOAT16])
+def test_channels_become_squares_of_pixels(bench: Bench, dtype: DType) -> None:
+    x, y = var("x", 2, 12, 3, 5, dtype=dtype), var("y", 2, 3, 6, 4, dtype=dtype)
+    bench.check(
+        apply("nn.depth_to_space", x, block=2),
+        apply("nn.space_to_depth", y, block=2),
+        apply("nn.depth_to_space", var("z", 1, 9, 4, 2, dtype=dtype), block=3),
     )
 
 

@@ -92,6 +92,16 @@ REFUSALS: list[tuple[Expr, Code, str]] = [
     ),
     (apply("log", IMAGE), Code.UNSUPPORTED_OP, "gives finite numbers where the logarithm"),
     (apply("max", IMAGE, axes=(1,)), Code.UNSUPPORTED_OP, "max of infinities is a finite number"),
+    (
+        apply("nn.depth_to_space", var("x", 1, 4, 2, 3), block=2, mode="CRD"),
+        Code.UNSUPPORTED_ATTRIBUTE,
+        "mode CRD",
+    ),
+    (
+        apply("nn.space_to_depth", IMAGE, block=1),
+        Code.UNSUPPORTED_ATTRIBUTE,
+        "blocks of 2 and more",
+    ),
     (apply("power", IMAGE, var("e", 1)), Code.UNSUPPORTED_ATTRIBUTE, "the exponent is not 2"),
     (apply("nn.softmax", IMAGE, axis=1), Code.UNSUPPORTED_ATTRIBUTE, "axis 1 is not the innermost"),
     (apply("nn.lrn", IMAGE, size=2), Code.UNSUPPORTED_ATTRIBUTE, "size 2 is even"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reshape, transpose, slice, concatenate, pad and resize."""
+"""Reshape, transpose, slice, concatenate, pad, resize, and channels as squares of pixels."""
 
 from __future__ import annotations
 
@@ -193,6 +193,31 @@ def _lower_resize(draft: AclDraft, match: Match) -> AclTensor:
     return draft.add("NEScale", value, result, info, result=result, label=label_of(match.root))
 
 
+def _supports_block(match: Match) -> Support:
+    attrs: Any = match.attrs
+    if attrs.block < 2:
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, "the library takes blocks of 2 and more")
+    return Support.yes()
+
+
+def _supports_depth_to_space(match: Match) -> Support:
+    attrs: Any = match.attrs
+    if attrs.mode != "DCR":
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"mode {attrs.mode}, only DCR is taken")
+    return _supports_block(match)
+
+
+_BLOCKS = {"nn.depth_to_space": "NEDepthToSpaceLayer", "nn.space_to_depth": "NESpaceToDepthLayer"}
+
+
+def _lower_blocks(draft: AclDraft, match: Match) -> AclTensor:
+    attrs: Any = match.attrs
+    value = draft.value(match.root.args[0])
+    result = _like(draft, value, sizes(match.root))
+    function, block = _BLOCKS[match.root.name], f"{attrs.block}"
+    return draft.add(function, value, result, block, result=result, label=label_of(match.root))
+
+
 ROWS = (
     AclRow("reshape", op("reshape"), _lower_reshape, dtypes=MOVED),
     AclRow(
@@ -234,5 +259,21 @@ ROWS = (
         _supports_resize,
         dtypes=PICKED,
         doc="linear with half_pixel; nearest with asymmetric, floor and whole factors",
+    ),
+    AclRow(
+        "nn.depth_to_space",
+        op("nn.depth_to_space"),
+        _lower_blocks,
+        _supports_depth_to_space,
+        dtypes=MOVED,
+        doc="blocks of 2 and more, mode DCR",
+    ),
+    AclRow(
+        "nn.space_to_depth",
+        op("nn.space_to_depth"),
+        _lower_blocks,
+        _supports_block,
+        dtypes=MOVED,
+        doc="blocks of 2 and more",
     ),
 )
