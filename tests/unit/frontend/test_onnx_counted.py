@@ -201,6 +201,18 @@ def test_a_slice_of_which_operands_are_inputs(count: int) -> None:
         check(made, *({"x": floats(*rows, 8), **s} for s in sets))
 
 
+@pytest.mark.parametrize("limit", [10**9, 2**31 - 2, 2**31 - 1, 2**63 - 1])
+def test_a_slice_up_to_a_number_that_exporters_write_is_up_to_the_end(limit: int) -> None:
+    weights = {"b": vector(0, 1), "e": vector(limit, limit)}
+    made = typed([node("Slice", "x b e")], {"x": (F32, ("N", 8))}, weights=weights)
+    with collecting_guards() as guards:
+        module = from_onnx(made)
+    assert str(module.main.body.type) == "Tensor[(N, 7), float32]"
+    is_guarded = any("the limit means the end" in guard.why for guard in guards)
+    assert is_guarded == (limit < 2**31 - 1)
+    check(made, {"x": floats(5, 8)}, {"x": floats(1, 8)})
+
+
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
 def test_pads_that_are_inputs(mode: str) -> None:
     inputs = {"x": (F32, ("N", 5)), "p": (I64, (4,)), "v": (F32, ())}

@@ -31,10 +31,10 @@ def _expm1_derivative(step: DerivativeStep, attrs: OpAttrs) -> Contributions:
 def _log1p_element(x: PrimExpr) -> PrimExpr:
     """log(1 + x) by the logarithm alone.
 
-    ``u = 1 + x`` is rounded; ``log(u)`` times ``x / (u - 1)`` takes the error of ``u`` back, because
-    ``log(u) / (u - 1)`` changes slowly. Where ``u - 1`` is x, ``u`` is exact; there infinity ends
-    too. (Goldberg, What Every Computer Scientist Should Know About Floating-Point Arithmetic,
-    theorem 4.)
+    ``u = 1 + x`` is rounded; ``log(u)`` times ``x / (u - 1)`` takes the error of ``u`` back,
+    because ``log(u) / (u - 1)`` changes slowly. Where ``u - 1`` is x, ``u`` is exact; there
+    infinity ends too. (Goldberg, What Every Computer Scientist Should Know About Floating-Point
+    Arithmetic, theorem 4.)
     """
     u = x + 1.0
     logarithm = tir.intrinsic(Intrinsic.LOG, u)

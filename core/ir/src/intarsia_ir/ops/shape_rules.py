@@ -9,7 +9,6 @@ from ..graph.expr import Call, Expr, TupleGetItem, call, get_item, make_tuple
 from ..graph.op import OpAttrs
 from ..graph.types import TensorType
 from . import shape
-from .constants import is_static
 from .derivative import derivative
 from .integer_forms import INTEGER_FORMS, IntegerForm, each_operand, give_passing, real
 from .rewriting import simplification
@@ -80,7 +79,7 @@ def _split_derivative(step: DerivativeStep, attrs: shape.Split.Attrs) -> Contrib
 def drop_unchanged(expr: Expr) -> Expr | None:
     """reshape(x), broadcast_to(x) --> x if the shape stays"""
     match expr:
-        case Call(args=(x,)) if x.type == expr.type and is_static(x):
+        case Call(args=(x,)) if x.type == expr.type:
             return x
         case _:
             return None
@@ -90,7 +89,7 @@ def drop_unchanged(expr: Expr) -> Expr | None:
 def merge_reshapes(expr: Expr) -> Expr | None:
     """reshape(reshape(x)) --> reshape(x)"""
     match expr:
-        case Call("reshape", (Call("reshape", (x,)),), Reshape.Attrs() as attrs) if is_static(x):
+        case Call("reshape", (Call("reshape", (x,)),), Reshape.Attrs() as attrs):
             return call(Reshape, x, attrs=attrs, span=expr.span)
         case _:
             return None
@@ -135,10 +134,10 @@ def merge_transposes(expr: Expr) -> Expr | None:
 def transpose_to_reshape(expr: Expr) -> Expr | None:
     """transpose(x) --> reshape(x) if only axes of size 1 move"""
     match expr:
-        case Call("transpose", (x,), Transpose.Attrs(axes=axes)) if (
-            isinstance(x.type, TensorType) and x.type.is_static and list(axes) != sorted(axes)
-        ):
-            shape = x.type.static_shape
+        case Call("transpose", (x,), Transpose.Attrs(axes=axes)) if isinstance(
+            x.type, TensorType
+        ) and list(axes) != sorted(axes):
+            shape = x.type.shape
             moved = [axis for axis in axes if shape[axis] != 1]
             if moved != sorted(moved):
                 return None

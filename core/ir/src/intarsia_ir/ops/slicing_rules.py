@@ -12,7 +12,6 @@ from ..graph.expr import Call, Expr, call
 from ..graph.op import OpAttrs
 from . import shape, slicing
 from .arrays import Array
-from .constants import is_static
 from .derivative import derivative
 from .integer_forms import INTEGER_FORMS, IntegerForm, as_stored, give_passing, moved, real
 from .qnn import dequantized
@@ -55,7 +54,7 @@ def drop_whole_slice(expr: Expr) -> Expr | None:
     """strided_slice(x, all of it) --> x"""
     match expr:
         case Call("strided_slice", (x,), StridedSlice.Attrs(strides=strides)) if (
-            all(stride == 1 for stride in strides) and x.type == expr.type and is_static(x)
+            all(stride == 1 for stride in strides) and x.type == expr.type
         ):
             return x
         case _:

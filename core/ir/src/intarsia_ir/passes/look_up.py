@@ -8,9 +8,12 @@ matrix, once, while compiling.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import numbers
 
 from ..graph.expr import Call, Constant, Expr, call, constant
 from ..graph.module import IRModule
@@ -56,11 +59,11 @@ class _Lookups:
             return None  # 0 times that is no 0
         category, first = picked
         kind = category.type
-        if not isinstance(kind, TensorType) or not kind.is_static:
+        if not isinstance(kind, TensorType):
             return None
         zeros = np.zeros_like(matrix.data[:1])
         table = constant(np.concatenate([matrix.data, zeros]), name=matrix.name)
-        place = call(Reshape, category, attrs=Reshape.Attrs(shape=kind.static_shape[:-1]))
+        place = call(Reshape, category, attrs=Reshape.Attrs(shape=kind.shape[:-1]))
         size = matrix.data.shape[0]
         if first:
             place = call(Subtract, place, _index(first, kind.dtype))
@@ -115,8 +118,9 @@ def _is_smaller(table: Expr, rows: Call, expr: Call) -> bool:
     kinds = table.type, rows.type, expr.type
     match kinds:
         case (TensorType() as whole, TensorType() as picked, TensorType() as made):
-            static = whole.is_static and picked.is_static and whole.rank == 2
-            return static and picked.shape == made.shape and whole.elements <= picked.elements
+            is_table = whole.is_static and whole.rank == 2
+            least = prod(numbers(picked.shape))  # open sizes are at least 1
+            return is_table and picked.shape == made.shape and whole.elements <= least
         case _:
             return False
 

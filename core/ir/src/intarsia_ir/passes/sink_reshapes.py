@@ -15,7 +15,7 @@ from msgspec import Struct
 from ..graph.expr import Call, Constant, Expr, Function, call, constant
 from ..graph.module import IRModule
 from ..graph.op import OpKind
-from ..graph.types import TensorType
+from ..graph.types import Size, TensorType
 from ..graph.walk import children, count_uses, post_order, with_children
 from ..ops.reduce import ReduceOp
 from ..ops.shape import Reshape
@@ -34,8 +34,8 @@ class _View(Struct, frozen=True):
     """
 
     source: Call
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    before: tuple[Size, ...]
+    after: tuple[Size, ...]
 
     def origins(self) -> tuple[int | None, ...] | None:
         """Return for each new axis the old one, or ``None`` for a new axis of size 1.
@@ -89,7 +89,7 @@ def _moved(node: Expr, rebuilt: Call, uses: Mapping[Expr, int]) -> Expr | None:
         made = _reduction(rebuilt, rebuilt.attrs, view)
     if made is None:
         return None
-    shape = Reshape.Attrs(shape=rebuilt.type.static_shape)
+    shape = Reshape.Attrs(shape=rebuilt.type.shape)
     return call(Reshape, made, attrs=shape, span=rebuilt.span)
 
 
@@ -100,8 +100,8 @@ def _view(expr: Expr) -> _View | None:
         case _:
             return None
     match before, after:
-        case TensorType() as old, TensorType() as new if old.is_static and new.is_static:
-            return _View(source, old.static_shape, new.static_shape)
+        case TensorType() as old, TensorType() as new:
+            return _View(source, old.shape, new.shape)
         case _:
             return None
 

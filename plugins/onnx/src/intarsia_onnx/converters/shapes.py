@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr, get_item, tensor_type
-from intarsia_ir.graph.guards import guards_apart, is_collecting, require_equal
+from intarsia_ir.graph.guards import guards_apart, is_collecting, require_at_most, require_equal
 from intarsia_ir.graph.types import Dim, Size
 from intarsia_ir.ops import binary, compare, reduce, shape, slicing
 from intarsia_ir.tir.tensor import extents
@@ -312,13 +312,25 @@ def _known_or_size(node: NodeContext, value: Expr) -> Size:
     return found if isinstance(found, Dim) else int(found)
 
 
+_NO_LIMIT = 10**9
+"""From here on exporters mean the end of a dimension: TensorFlow's write 10^9, others 2^31 - 1."""
+
+
 def _open_limits(size: Size, start: Size, end: Size) -> tuple[Size, Size]:
-    """Return where a slice of an open size begins and ends, within the size."""
+    """Return where a slice of an open size begins and ends, within the size.
+
+    A limit of 10^9 is the end: ``min(10^9, N)`` would be another size than ``N``. A guard keeps
+    larger dimensions out.
+    """
 
     def within(place: Size) -> Size:
         if place != 0 and maximum(place, 0) == 0:  # counted from the end, unless -n is 0
             return maximum(size + place, 0) * minimum(0 - place, 1)
-        return size if isinstance(place, int) and place >= slicing.TO_END else minimum(place, size)
+        if not isinstance(place, int) or place < _NO_LIMIT:
+            return minimum(place, size)
+        if place < slicing.TO_END:
+            require_at_most(size, place, "Slice: the limit means the end of the dimension")
+        return size
 
     return within(start), within(end)
 
