@@ -52,6 +52,17 @@ class Source:
         """Number of lines."""
         return self.text.count("\n")
 
+    @property
+    def code_lines(self) -> int:
+        """Number of lines without empty ones, comments and docstrings."""
+        lines = self.text.splitlines()
+        code = {n for n, line in enumerate(lines, 1) if line.strip() and line.strip()[0] != "#"}
+        for node in ast.walk(self.tree):
+            value = node.value if isinstance(node, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                code -= set(range(value.lineno, (value.end_lineno or value.lineno) + 1))
+        return len(code)
+
     def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         """Every function and method, nested ones too."""
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -310,5 +310,7 @@ def test_the_host_is_minimal() -> None:
 
 
 def test_the_runtime_is_small() -> None:
-    lines = sum(source.lines for source in sources(ROOT / "core/runtime/src/intarsia_runtime"))
-    assert lines <= LIMITS["runtime_lines"]
+    """Its code has a limit of its own, or docstrings would pay for code."""
+    runtime = sources(ROOT / "core/runtime/src/intarsia_runtime")
+    assert sum(source.code_lines for source in runtime) <= LIMITS["runtime_code_lines"]
+    assert sum(source.lines for source in runtime) <= LIMITS["runtime_lines"]
