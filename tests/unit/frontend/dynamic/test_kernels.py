@@ -392,6 +392,15 @@ def test_labels() -> None:
     same(one("LabelEncoder", i64([2, 3]), domain="ai.onnx.ml", **table), i64([20, -1]))
     with pytest.raises(ModelError, match="2 keys for 1 values"):
         one("LabelEncoder", i64([1]), domain="ai.onnx.ml", keys_int64s=[1, 2], values_int64s=[1])
+    with pytest.raises(ModelError, match="has no table of values"):
+        one("LabelEncoder", i64([1]), domain="ai.onnx.ml", keys_int64s=[1, 2])
+
+
+def test_labels_of_the_first_version() -> None:
+    classes = {"domain": "ai.onnx.ml", "classes_strings": ["a", "b", "c"]}
+    same(one("LabelEncoder", texts("c", "a", "z"), **classes), i64([2, 0, -1]))
+    same(one("LabelEncoder", texts("z"), **classes, default_int64=7), i64([7]))
+    same(one("LabelEncoder", i64([1, 3]), **classes), texts("b", "_Unused"))
 
 
 def test_counts_of_n_grams() -> None:
