@@ -396,6 +396,13 @@ def test_labels() -> None:
         one("LabelEncoder", i64([1]), domain="ai.onnx.ml", keys_int64s=[1, 2])
 
 
+@pytest.mark.parametrize("labels", [[5], [5, 3], [2, 0, 1], [4, 5, 6, 7]])
+def test_maps_of_labels(labels: list[int]) -> None:
+    scores = np.arange(2 * len(labels), dtype=np.float32).reshape(2, -1)
+    (found,) = run("ZipMap", scores, domain="ai.onnx.ml", classlabels_int64s=labels)
+    assert found == [dict(zip(labels, row, strict=True)) for row in scores.tolist()]
+
+
 def test_labels_of_the_first_version() -> None:
     classes = {"domain": "ai.onnx.ml", "classes_strings": ["a", "b", "c"]}
     same(one("LabelEncoder", texts("c", "a", "z"), **classes), i64([2, 0, -1]))
