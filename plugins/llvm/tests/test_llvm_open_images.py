@@ -15,12 +15,13 @@ from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_runtime.artifact.archive import open_artifact
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ModelError
 from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.program import LoadedProgram
 from intarsia_runtime.size import Size
 from intarsia_testkit.expressions import apply
 
-N, H, W = variable("N"), variable("H"), variable("W")
+N, C, H, W = variable("N"), variable("C"), variable("H"), variable("W")
 SIZES = [(1, 32, 32), (2, 37, 53), (1, 1, 1), (3, 5, 64), (1, 91, 7)]
 
 
@@ -63,6 +64,20 @@ def test_a_network_runs_at_every_size(tmp_path: Path) -> None:
         (got,) = executor.run({"data": data}).values()
         (wanted,) = evaluate(model.main, {"data": data})
         np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-4, atol=1e-4)
+
+
+def test_depth_becomes_space_where_channels_are_open(tmp_path: Path) -> None:
+    data = Var("data", TensorType((1, C, H, W), DType.FLOAT32))
+    model = IRModule.from_function(Function((data,), apply("nn.depth_to_space", data, block=2)))
+    intarsia.build(model, "llvm").save(tmp_path / "net.intarsia")
+    executor = intarsia.load(tmp_path / "net.intarsia")
+    for channels, (_, h, w) in zip((4, 12, 20), SIZES, strict=False):
+        values = np.random.default_rng(h).random((1, channels, h, w), np.float32)
+        (got,) = executor.run({"data": values}).values()
+        (wanted,) = evaluate(model.main, {"data": values})
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+    with pytest.raises(ModelError, match="must divide the channels: C % 4 is 2, not 0"):
+        executor.run({"data": np.zeros((1, 6, 2, 2), np.float32)})
 
 
 def test_depth_becomes_space_at_every_size(tmp_path: Path) -> None:

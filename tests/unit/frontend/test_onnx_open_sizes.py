@@ -109,3 +109,16 @@ def test_the_best_of_an_open_size_may_be_all() -> None:
     wrong = model([node("TopK", "x k", "y places")], {"x": ("H",)}, weights={"k": np.array([1, 2])})
     with collecting_guards(), pytest.raises(ModelError, match="must be one number, got 2"):
         from_onnx(wrong)
+
+
+def test_sizes_are_followed_through_a_split() -> None:
+    nodes = [
+        node("Shape", "x", "sizes"),
+        node("Split", "sizes", "batch height width"),
+        node("Concat", "width batch height", "wanted", axis=0),
+        node("Reshape", "x wanted"),
+    ]
+    with collecting_guards() as guards:
+        main = from_onnx(model(nodes, {"x": (2, "H", "W")})).main
+    assert main.body.type.shape == (W, 2, H)  # no size of the run
+    assert not guards

@@ -33,6 +33,7 @@ from intarsia_ir.ops.shape import Concatenate, Split
 from intarsia_ir.tir.module import FusedGroup
 
 from .cost import is_cheap, reads_once
+from .matrices import swaps_matrices
 from .values import NodeResult, is_view, results_of, value_of
 
 MAX_CALLS = 12
@@ -111,17 +112,22 @@ class _Group(Struct, eq=False):
 _Item: TypeAlias = "_Group | CallFunction | ControlCall | SizesRead"
 
 
-def fuse(function: Function) -> Fusion:
+def fuse(function: Function, *, matrices_apart: bool = False) -> Fusion:
     """Group the calls of a function into kernels; linear in its size.
 
     ``nn.conv -> add -> nn.relu`` becomes one group; so do chains of element-wise and injective
     calls, and those that feed a reduction. Nothing is computed twice.
 
+    Args:
+        function: What is grouped.
+        matrices_apart: Whether large matrices are transposed by kernels of their own: two passes of
+            vectors take a tenth of the time of one by elements.
+
     Raises:
         UnsupportedError: The function has an ``If`` or ``Let``, which passes turn into others.
     """
     outputs = tuple(value_of(output) for output in function.outputs)
-    fuser = _Fuser(_count_readers(function))
+    fuser = _Fuser(_count_readers(function), matrices_apart)
     for node in post_order(*function.outputs):
         if control_of(node) is not None and isinstance(node, Call):
             args = tuple(value_of(arg) for arg in node.args)
@@ -171,6 +177,7 @@ def _count_readers(function: Function) -> dict[Expr, int]:
 
 class _Fuser(Struct):
     readers: dict[Expr, int]
+    matrices_apart: bool
     items: dict[Expr, _Item] = field(default_factory=dict[Expr, _Item])  # by last call, in order
     views: dict[NodeResult, NodeResult] = field(default_factory=dict[NodeResult, NodeResult])
 
@@ -207,6 +214,8 @@ class _Fuser(Struct):
         calls = len(group.calls) + len(other.calls) + 1
         if _is_alone(last) or _is_alone(call) or not isinstance(call.type, TensorType):
             return False
+        if self.matrices_apart and (swaps_matrices(call) or _is_read_across(last, call)):
+            return False
         if heavy is not None:
             epilogue = call.op.kind is OpKind.ELEMWISE and _shape(last) == _shape(call)
             return epilogue and group.heavy is None and calls <= MAX_EPILOGUE
@@ -229,6 +238,11 @@ class _Fuser(Struct):
 
 def _is_alone(call: Call) -> bool:
     return call.op in _ALONE or call.op.loops is not None
+
+
+def _is_read_across(last: Call, call: Call) -> bool:
+    """Whether an element-wise call reads a transposed matrix; others may read a part of it."""
+    return call.op.kind is OpKind.ELEMWISE and swaps_matrices(last)
 
 
 def _shape(call: Call) -> Shape:

@@ -133,8 +133,11 @@ def lower(
     backend = _Backend(
         target, schedules, loops, bound_stack, on_device, _is_sized(main, *functions.values())
     )
-    fused = {key: FusedFunction(one, fuse(one)) for key, one in functions.items()}
-    entry = FusedFunction(main, fuse(main))
+    apart = "transpose" in schedules
+    fused = {
+        key: FusedFunction(one, fuse(one, matrices_apart=apart)) for key, one in functions.items()
+    }
+    entry = FusedFunction(main, fuse(main, matrices_apart=apart))
     work = _Kernels(backend, tuned)
     for one in (entry, *fused.values()):
         work.add(one.fusion)

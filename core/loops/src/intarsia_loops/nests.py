@@ -21,6 +21,7 @@ from intarsia_ir.tir.expr import (
     TirVar,
     binary,
     cast,
+    const,
     index,
     intrinsic,
     select,
@@ -32,6 +33,7 @@ from intarsia_ir.tir.walk import map_statement, rewrite, substitute
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim, Size
 
+from .block_sums import is_long_sum, sum_by_blocks
 from .ranges import Range, split_ranges
 from .row_reductions import RowResult, power_of_two, reduce_along, serial_loops
 from .typical import typical
@@ -239,6 +241,7 @@ class Nest(Struct, frozen=True):
 
         def piece(start: PrimExpr, lanes: int) -> Stmt:
             total = Buffer("total", (lanes,), value.dtype, MemoryScope.REGISTER)
+            part = Buffer("part", (lanes,), value.dtype, MemoryScope.REGISTER)
 
             def vector(emit: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
                 if lanes == 1:
@@ -250,16 +253,31 @@ class Nest(Struct, frozen=True):
             def begin(lane: PrimExpr, at: PrimExpr) -> Stmt:
                 return Store(total, (lane,), substitute(init, {last.var: at}))
 
-            def step(lane: PrimExpr, at: PrimExpr) -> Stmt:
-                item = substitute(value, {last.var: at})
-                current = Load(total, (lane,), value.dtype, 1)
-                return Store(total, (lane,), binary(body.combine, item, current))
+            def clear(lane: PrimExpr, _at: PrimExpr) -> Stmt:
+                return Store(part, (lane,), const(0, value.dtype))
+
+            def combine(lane: PrimExpr, item: PrimExpr, register: Buffer) -> Stmt:
+                current = Load(register, (lane,), value.dtype, 1)
+                return Store(register, (lane,), binary(body.combine, item, current))
+
+            def step(register: Buffer, place: Mapping[TirVar, PrimExpr]) -> Stmt:
+                def take(lane: PrimExpr, at: PrimExpr) -> Stmt:
+                    return combine(lane, substitute(value, {last.var: at, **place}), register)
+
+                return vector(take)
+
+            def add(lane: PrimExpr, _at: PrimExpr) -> Stmt:
+                return combine(lane, Load(part, (lane,), value.dtype, 1), total)
 
             def end(lane: PrimExpr, at: PrimExpr) -> Stmt:
                 current = Load(total, (lane,), value.dtype, 1)
                 return Store(self.buffer, self._indices(at), cast(current, self.buffer.dtype))
 
-            loop = serial_loops(body.axes, vector(step))
+            if is_long_sum(body, value.dtype):
+                ends = (vector(clear), vector(add))
+                loop = sum_by_blocks(body.axes, total, part, step, ends)
+            else:
+                loop = serial_loops(body.axes, step(total, {}))
             return Allocate(total, Seq((vector(begin), loop, vector(end))))
 
         # Several vectors side by side hide the latency of adding, where there is much to add.

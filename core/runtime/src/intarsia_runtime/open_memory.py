@@ -271,8 +271,8 @@ def guard_error(guard: SizeGuard, values: Mapping[str, int]) -> ModelError:
             most = b if right == a else a  # the minimum of both is the first where it is no more
             facts = f"{_equation(right, values)}, more than {_equation(most, values)}"
         case _:
-            found = [value_of(size, values) for size in (left, right)]
-            facts = f"{left} is {found[0]} and {right} is {found[1]}"
+            link = f" and {right} is" if isinstance(right, Dim) else ", not"
+            facts = f"{left} is {value_of(left, values)}{link} {value_of(right, values)}"
     return ModelError(f"{guard.why}: {facts}", hint="pass inputs of sizes that fit the model")
 
 

@@ -138,7 +138,7 @@ def tasks_of(
     partitioned = partition_module(host, prepared, target)
     rest = rewrite_rest(host, partitioned.module, target.fallback)
     tasks: dict[str, Task] = {}
-    for item in fuse(rest.main).items:
+    for item in fuse(rest.main, matrices_apart=True).items:  # as the backends with spaces do
         anchor = item.group.anchor if isinstance(item, KernelCall) else None
         space = None if anchor is None else spaces.of(anchor.name)
         if space is None or not isinstance(item, KernelCall):

@@ -392,6 +392,22 @@ def test_labels() -> None:
     same(one("LabelEncoder", i64([2, 3]), domain="ai.onnx.ml", **table), i64([20, -1]))
     with pytest.raises(ModelError, match="2 keys for 1 values"):
         one("LabelEncoder", i64([1]), domain="ai.onnx.ml", keys_int64s=[1, 2], values_int64s=[1])
+    with pytest.raises(ModelError, match="has no table of values"):
+        one("LabelEncoder", i64([1]), domain="ai.onnx.ml", keys_int64s=[1, 2])
+
+
+@pytest.mark.parametrize("labels", [[5], [5, 3], [2, 0, 1], [4, 5, 6, 7]])
+def test_maps_of_labels(labels: list[int]) -> None:
+    scores = np.arange(2 * len(labels), dtype=np.float32).reshape(2, -1)
+    (found,) = run("ZipMap", scores, domain="ai.onnx.ml", classlabels_int64s=labels)
+    assert found == [dict(zip(labels, row, strict=True)) for row in scores.tolist()]
+
+
+def test_labels_of_the_first_version() -> None:
+    classes = {"domain": "ai.onnx.ml", "classes_strings": ["a", "b", "c"]}
+    same(one("LabelEncoder", texts("c", "a", "z"), **classes), i64([2, 0, -1]))
+    same(one("LabelEncoder", texts("z"), **classes, default_int64=7), i64([7]))
+    same(one("LabelEncoder", i64([1, 3]), **classes), texts("b", "_Unused"))
 
 
 def test_counts_of_n_grams() -> None:

@@ -254,6 +254,24 @@ def test_a_node_that_cannot_be_compiled_is_a_step_of_known_type() -> None:
     agrees(counted(), found, drawn(3, 4))
 
 
+def test_what_follows_classes_of_texts_is_compiled() -> None:
+    """ONNX infers no shape of the first version of LabelEncoder."""
+    nodes = [
+        op("LabelEncoder", "words", "numbers", domain=ML, classes_strings=["", "a", "b"]),
+        op("Gather", "w numbers", "rows"),
+        op("Tanh", "rows", "y"),
+    ]
+    made = graph(nodes, {"words": (TensorProto.STRING, ["n", 8])}, {"y": F}, w=drawn(4, 5))
+    proto = helper.make_model(
+        made,
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(ML, 1)],
+        ir_version=9,
+    )
+    found = planned(proto)
+    assert steps(found.program.steps) == ["LabelEncoder", "piece"]
+    agrees(proto, found, np.array([[*"ab", *[""] * 6], [*"bz", *[""] * 6]], object))
+
+
 def test_a_piece_requires_what_was_assumed_of_its_sizes() -> None:
     nodes = [op("NonZero", "x", "n"), op("Squeeze", "x ends", "y")]
     proto = model(graph(nodes, {"x": (F, [4, "n"])}, {"n": I64, "y": F}, ends=np.array([1])))

@@ -343,8 +343,6 @@ def _check_blocks(name: str, x: TensorType, block: int) -> None:
 class DepthToSpace(Op):
     """Every ``block * block`` channels become a square of pixels."""
 
-    fixed_sizes = "the channels: they are told apart by the block"
-
     class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``block``: side of a square; ``mode``: ``DCR`` (the square is slow) or ``CRD``."""
 
@@ -359,7 +357,9 @@ class DepthToSpace(Op):
         n, channels, height, width = x.shape
         if attrs.mode not in ("DCR", "CRD"):
             raise TypeRuleError(f"{cls.name}: mode '{attrs.mode}' is neither DCR nor CRD")
-        if isinstance(channels, Dim) or channels % attrs.block**2 != 0:
+        rest = remainder(channels, attrs.block**2)
+        why = f"{cls.name}: the block squared must divide the channels"
+        if not (require_equal(rest, 0, why) or isinstance(rest, Dim)):
             raise TypeRuleError(
                 f"{cls.name}: {channels} channels are no multiple of {attrs.block} squared"
             )

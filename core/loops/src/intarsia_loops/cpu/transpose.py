@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import prod
 from typing import TypeAlias
 
 from intarsia_ir.graph.expr import tensor_type
@@ -29,6 +28,7 @@ from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt, Store
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
+from ..matrices import as_matrices
 from ..typical import extents
 from .loops import let_all, load, parallel, seq, serial, store
 
@@ -85,28 +85,6 @@ def transpose_kernel(
     else:
         return None
     return PrimFunc(group.name, (source, result), 1, body)
-
-
-def as_matrices(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | None:
-    """Return ``(batch, rows, columns)`` if a transpose swaps the last two of three dimensions.
-
-    Dimensions of size 1 are left out, and those that stay neighbours are one.
-    """
-    kept_axes = [axis for axis in axes if shape[axis] != 1]
-    groups: list[list[int]] = []
-    rank = {axis: number for number, axis in enumerate(sorted(kept_axes))}
-    for axis in kept_axes:
-        if groups and rank[axis] == rank[groups[-1][-1]] + 1:
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
-    sizes = [prod(shape[axis] for axis in group) for group in groups]
-    order = sorted(range(len(groups)), key=lambda n: groups[n][0])
-    if order == [1, 0]:
-        return 1, sizes[1], sizes[0]
-    if order == [0, 2, 1]:
-        return sizes[0], sizes[2], sizes[1]
-    return None
 
 
 def transpose_loops(source: Buffer, result: Buffer, size: int, square: Square) -> Stmt:

@@ -195,6 +195,8 @@ def _own(results: Sequence[RunValue], inputs: Sequence[RunValue]) -> list[RunVal
 
     def owned(value: RunValue) -> RunValue:
         match value:
+            case list() if value and isinstance(value[0], dict):
+                return value  # dictionaries hold no arrays
             case list():
                 return [owned(item) for item in value]
             case np.ndarray():

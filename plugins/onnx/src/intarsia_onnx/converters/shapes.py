@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from types import MappingProxyType
 
 import numpy as np
@@ -199,6 +200,10 @@ def split(node: NodeContext) -> tuple[Expr, ...]:
         raise node.model_error(f"{len(sections)} parts for {len(node.node.outputs)} outputs")
     if len(sections) == 1:
         return (x,)
+    if is_collecting() and rank == 1 and tensor_type(x).dtype.is_integer:  # may be sizes
+        ends = tuple(accumulate(sections))
+        pairs = zip(ends, sections, strict=True)
+        return tuple(node.slice(x, 0, end - size, end) for end, size in pairs)
     attrs = shape.Split.Attrs(sections=sections, axis=axis)
     whole = node.call(shape.Split, x, attrs=attrs)
     return tuple(get_item(whole, index, span=node.span) for index in range(len(sections)))

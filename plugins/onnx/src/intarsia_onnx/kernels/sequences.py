@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -115,14 +116,19 @@ def optional_get_element(call: NumpyCall, value: Value) -> Value:
 def zip_map(call: NumpyCall, scores: np.ndarray) -> list[Value]:
     """Make a dictionary of each row: a label's score by the label."""
     if call.has("classlabels_strings"):
-        names = call.strings("classlabels_strings")
-        return [dict(zip(names, row, strict=True)) for row in _rows(scores, len(names))]
-    labels = call.integers("classlabels_int64s")
-    return [dict(zip(labels, row, strict=True)) for row in _rows(scores, len(labels))]
+        return _maps(call.strings("classlabels_strings"), scores)
+    return _maps(call.integers("classlabels_int64s"), scores)
 
 
-def _rows(scores: np.ndarray, width: int) -> list[list[float]]:
-    return scores.reshape(-1, width).tolist()
+def _maps(labels: Sequence[int | str], scores: np.ndarray) -> list[Value]:
+    rows = scores.reshape(-1, len(labels)).tolist()
+    match labels:  # a display takes a third of the time of a call of dict
+        case (one, two):
+            return [{one: first, two: second} for first, second in rows]
+        case (one, two, three):
+            return [{one: first, two: second, three: third} for first, second, third in rows]
+        case _:
+            return [dict(zip(labels, row, strict=True)) for row in rows]
 
 
 KERNELS = MappingProxyType(

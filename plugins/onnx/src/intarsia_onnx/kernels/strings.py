@@ -122,13 +122,22 @@ class Numbered:
 
 def label_encoder(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Map each element to another by a table; the last of equal keys counts, NaN matches NaN."""
-    keys, values = _table(call, "keys"), _table(call, "values")
+    keys, values = _tables(call, x)
     if len(keys) != len(values):
         raise call.model_error(f"{len(keys)} keys for {len(values)} values")
     table = dict(zip((_key(key) for key in keys.tolist()), values.tolist(), strict=True))
     default = _default(call, values.dtype)
     found = [table.get(_key(item), default) for item in x.reshape(-1).tolist()]
     return np.array(found, values.dtype).reshape(x.shape)
+
+
+def _tables(call: NumpyCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return keys and values; version 1 has classes, which strings number and numbers name."""
+    if not call.has("classes_strings"):
+        return _table(call, "keys"), _table(call, "values")
+    classes = np.array(call.strings("classes_strings"), object)
+    numbers = np.arange(len(classes))
+    return (classes, numbers) if x.dtype.hasobject else (numbers, classes)
 
 
 def _table(call: NumpyCall, role: str) -> np.ndarray:
@@ -138,7 +147,9 @@ def _table(call: NumpyCall, role: str) -> np.ndarray:
         return np.array(call.strings(f"{role}_strings"), object)
     if call.has(f"{role}_int64s"):
         return np.array(call.integers(f"{role}_int64s"), np.int64)
-    return np.array(call.numbers(f"{role}_floats"), np.float32)
+    if call.has(f"{role}_floats"):
+        return np.array(call.numbers(f"{role}_floats"), np.float32)
+    raise call.model_error(f"has no table of {role}")
 
 
 def _default(call: NumpyCall, dtype: np.dtype) -> Scalar:
