@@ -35,10 +35,11 @@ from intarsia_ir.tir.expr import (
     const,
     index,
 )
-from intarsia_ir.tir.stmt import Allocate, Stmt
+from intarsia_ir.tir.stmt import Allocate, Stmt, Store
 from intarsia_ir.tir.walk import expr_nodes, statements, substitute
 from intarsia_runtime.dtype import DType
 
+from ..cost import has_long_function
 from ..typical import typical
 from .corrections import Corrections
 from .lane_loop import LeftElement, RightElement, lane_loop
@@ -67,6 +68,7 @@ def register_tile(
     weight_prefetch: WeightPrefetch | OpenWeightPrefetch | None = None,
     initial: Callable[[PrimExpr, PrimExpr], PrimExpr] | None = None,
     corrections: Corrections | None = None,
+    is_one_of_several: bool = False,
 ) -> Stmt:
     """Return the loops of one tile.
 
@@ -83,6 +85,8 @@ def register_tile(
         weight_prefetch: The next block of B; each step prefetches a share.
         initial: ``initial(row, column)``: what a sum starts from, not zero.
         corrections: Of B, added behind the last step.
+        is_one_of_several: Whether the kernel has tiles of several sizes. A long epilogue is then a
+            loop over rows whose sums are on the stack, not written out for each row of each tile.
     """
     lanes, vectors = tiling.lanes, -(-columns // tiling.lanes)
     partial_sums, extents = _partial_sums(tiling, largest, steps) if initial is None else (1, steps)
@@ -107,7 +111,12 @@ def register_tile(
         body, prefetch = _each_accumulator(acc, lanes, multiply_add), weight_prefetch
         return body if prefetch is None else prefetch.around(body, step, extents, (rows, lanes))
 
-    stores = _unrolled_rows(rows, lambda r: _store_row(acc, (r, rows), columns, lanes, epilogue))
+    if is_one_of_several and _is_long(epilogue, dtype):
+        stores = _looped_stores(acc, rows, columns, lanes, epilogue)
+    else:
+        stores = _unrolled_rows(
+            rows, lambda r: _store_row(acc, (r, rows), columns, lanes, epilogue)
+        )
     operands = _distant_operands(epilogue, rows, columns, lanes, dtype)
     sums = seq(_cleared(acc, lanes, initial), nest(()), *_corrected(tiling, acc, rows, corrections))
     return Allocate(acc, with_prefetch(tiling.prefetch, operands, seq(sums, stores)))
@@ -179,6 +188,34 @@ def _distant_operands(
         for first in range(0, columns, lanes):
             for read in distant:
                 yield substitute(read, {row: index(r), column: index(first)})
+
+
+def _is_long(epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt], dtype: DType) -> bool:
+    """Whether an epilogue becomes many instructions."""
+    stored = epilogue(TirVar("r"), TirVar("c"), const(0, dtype))
+    stores = [stmt for stmt in statements(stored) if isinstance(stmt, Store)]
+    return any(has_long_function(stmt.value) for stmt in stores)
+
+
+def _looped_stores(
+    acc: Buffer,
+    rows: int,
+    columns: int,
+    lanes: int,
+    epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
+) -> Stmt:
+    """Put the sums of a tile on the stack, and run the epilogue row by row.
+
+    That costs a store and a load of a vector, which a function of 30 instructions hides.
+    """
+    sums = Buffer("sums", (rows, acc.shape[1]), acc.dtype, MemoryScope.STACK)
+
+    def keep(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
+        return store(sums, (r, c), value)
+
+    held = _unrolled_rows(rows, lambda r: _store_row(acc, (r, rows), acc.shape[1], lanes, keep))
+    loop = serial(rows, lambda r: _store_row(sums, (r, rows), columns, lanes, epilogue), "r")
+    return Allocate(sums, seq(held, loop))
 
 
 def _unrolled_rows(rows: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:

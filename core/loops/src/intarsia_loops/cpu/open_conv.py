@@ -12,7 +12,7 @@ by strips, as in ``conv.py``, with strip sizes computed at run time::
 
 - Strip: a buffer of ``strip_bytes``, or of a whole padded image if that is less. Its rows have the
   length of a piece of an image row, and it has as many rows as fit. Long rows are cut into pieces;
-  the last strip and the last piece overlap the ones before.
+  the last strip may have fewer, and the last piece overlaps the one before.
 - Registers: as in ``conv.py``. A tile takes consecutive results of a strip and continues in the
   next row, so no width leaves a remainder. Only the end of a strip has smaller tiles of 4 results
   (``open_dense.py``). A loop over the results of a tile writes two positions of each to the stack:
@@ -143,8 +143,8 @@ class _OpenConv:
             fitting = let("fitting", index(self._capacity) // maximum(pitch, 1) - window.span(0, 1))
             tallest = maximum(fitting // window.strides[0] + 1, 1)
             wanted = minimum((index(_ITEMS - 1) + alone) // alone, rows // _LEAST_ROWS)
-            strips = let("strips", maximum(_parts(rows, tallest), wanted))
-            height = let("high", _parts(rows, maximum(strips, 1)))
+            height = let("high", _parts(rows, maximum(maximum(_parts(rows, tallest), wanted), 1)))
+            strips = let("strips", _parts(rows, maximum(height, 1)))
         shares = let(
             "shares",
             minimum(
@@ -157,21 +157,21 @@ class _OpenConv:
             part, place = p % shares, p // shares
             piece, place = place % pieces, place // pieces
             strip, place = place % strips, place // strips
-            row = minimum(strip * height, rows - height)
-            words = ("image", "group", "row", "column", "first", "behind")
+            words = ("image", "group", "row", "column", "first", "behind", "tall")
             names = [TirVar(name) for name in words]
             values = (
                 place // conv.groups,
                 place % conv.groups,
-                row,
+                strip * height,
                 minimum(piece * width, columns - width),
                 minimum(part * share, self._blocks),
                 minimum(part * share + share, self._blocks),
+                minimum(height, rows - strip * height),
             )
-            image, group, top, column, first, behind = names
-            work = StripItem(image, group, top, column, height, width, (first, behind))
+            image, group, top, column, first, behind, tall = names
+            work = StripItem(image, group, top, column, tall, width, (first, behind))
             if self._is_row:
-                work = replace(work, row=index(0))
+                work = replace(work, row=index(0), height=index(1))
             if conv.groups == 1:
                 work = replace(work, group=index(0))
             return let_all(list(zip(names, values, strict=True)), self._item(work))
@@ -369,6 +369,7 @@ class _OpenConv:
             epilogue=stored,
             dtype=weight.dtype,
             weight_prefetch=fetched,
+            is_one_of_several=True,
         )
         return loops if fetched is None else fetched.bind(prod(sizes), loops)
 

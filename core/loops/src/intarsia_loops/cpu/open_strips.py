@@ -103,19 +103,20 @@ def with_row_places(
     columns = Buffer("columns", (tile.size,), INDEX, MemoryScope.REGISTER)
 
     def column(r: PrimExpr) -> PrimExpr:
-        return load(columns, r) if tile.is_clamped else tile.start + r
+        place = tile.start + r
+        return minimum(place, work.width - 1) if tile.is_clamped else place
+
+    def read_place(r: PrimExpr) -> PrimExpr:
+        return read.place(index(0), load(columns, r) if tile.is_clamped else column(r))
 
     def result(r: PrimExpr) -> Sequence[PrimExpr]:
         return work.image, work.row, work.column + column(r)
 
-    found = body(TilePlaces(tile.size, lambda r: read.place(index(0), column(r)), result))
+    found = body(TilePlaces(tile.size, read_place, result))
     if not tile.is_clamped:
         return found
-
-    def clamped(r: PrimExpr) -> Stmt:
-        return store(columns, (r,), minimum(tile.start + r, work.width - 1))
-
-    return Allocate(columns, seq(unrolled(tile.size, clamped, "r"), found))
+    bound = unrolled(tile.size, lambda r: store(columns, (r,), column(r)), "r")
+    return Allocate(columns, seq(bound, found))
 
 
 def with_places(
