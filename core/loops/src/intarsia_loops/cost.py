@@ -102,6 +102,12 @@ def is_cheap_expr(body: PrimExpr) -> bool:
     return True
 
 
+def has_long_function(body: PrimExpr) -> bool:
+    """Whether an expression has a function that becomes a sequence of instructions, as ``exp``."""
+    functions = [node.intrinsic for node in post_order(body) if isinstance(node, CallIntrinsic)]
+    return not _CHEAP_INTRINSICS.issuperset(functions)
+
+
 def operations(body: PrimExpr) -> int:
     """Return a rough number of machine operations of one evaluation."""
     total = 1

@@ -409,6 +409,8 @@ def _open_pieces(
     start: Size = 0
     for width in dict.fromkeys((widest, lanes, 1)):
         count = (axis.extent - start) // width
+        if width == 1 < lanes and widest % lanes == 0:
+            count = axis.extent % lanes  # fewer than a vector has, as code generators can tell
         if count == 0:
             continue
         var = TirVar(axis.var.name)

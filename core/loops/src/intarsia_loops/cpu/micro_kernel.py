@@ -35,10 +35,11 @@ from intarsia_ir.tir.expr import (
     const,
     index,
 )
-from intarsia_ir.tir.stmt import Allocate, Stmt
+from intarsia_ir.tir.stmt import Allocate, Stmt, Store
 from intarsia_ir.tir.walk import expr_nodes, statements, substitute
 from intarsia_runtime.dtype import DType
 
+from ..cost import has_long_function
 from ..typical import typical
 from .corrections import Corrections
 from .lane_loop import LeftElement, RightElement, lane_loop
@@ -66,8 +67,8 @@ def register_tile(
     dtype: DType = DType.FLOAT32,
     weight_prefetch: WeightPrefetch | OpenWeightPrefetch | None = None,
     initial: Callable[[PrimExpr, PrimExpr], PrimExpr] | None = None,
-    numbers_rows: bool = False,
     corrections: Corrections | None = None,
+    is_one_of_several: bool = False,
 ) -> Stmt:
     """Return the loops of one tile.
 
@@ -83,14 +84,15 @@ def register_tile(
         dtype: Element type.
         weight_prefetch: The next block of B; each step prefetches a share.
         initial: ``initial(row, column)``: what a sum starts from, not zero.
-        numbers_rows: Whether ``left`` and ``epilogue`` get rows as numbers: rows lie anywhere.
         corrections: Of B, added behind the last step.
+        is_one_of_several: Whether the kernel has tiles of several sizes. A long epilogue is then a
+            loop over rows whose sums are on the stack, not written out for each row of each tile.
     """
     lanes, vectors = tiling.lanes, -(-columns // tiling.lanes)
     partial_sums, extents = _partial_sums(tiling, largest, steps) if initial is None else (1, steps)
     acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, MemoryScope.REGISTER)
-    rows_of = _numbered if numbers_rows else _unrolled_rows
-    by_lanes = lane_loop(tiling, acc, (rows, rows_of), (left, right), steps, weight_prefetch)
+    sides, rows_of = (left, right), (rows, _unrolled_rows)
+    by_lanes = lane_loop(tiling, acc, rows_of, sides, steps, weight_prefetch)
 
     def nest(step: tuple[PrimExpr, ...]) -> Stmt:
         if tiling.micro_kernel is not None and len(step) == len(steps) - 1:
@@ -106,11 +108,16 @@ def register_tile(
             total, a, b = load(acc, acc_row, column), left(row, own_step), right(own_step, column)
             return store(acc, (acc_row, column), _added(tiling, total, a, b))
 
-        body, prefetch = _each_accumulator(acc, lanes, multiply_add, rows_of), weight_prefetch
+        body, prefetch = _each_accumulator(acc, lanes, multiply_add), weight_prefetch
         return body if prefetch is None else prefetch.around(body, step, extents, (rows, lanes))
 
-    stores = rows_of(rows, lambda r: _store_row(acc, (r, rows), columns, lanes, epilogue))
-    operands = _distant_operands(epilogue, rows, columns, lanes, dtype, numbers_rows=numbers_rows)
+    if is_one_of_several and _is_long(epilogue, dtype):
+        stores = _looped_stores(acc, rows, columns, lanes, epilogue)
+    else:
+        stores = _unrolled_rows(
+            rows, lambda r: _store_row(acc, (r, rows), columns, lanes, epilogue)
+        )
+    operands = _distant_operands(epilogue, rows, columns, lanes, dtype)
     sums = seq(_cleared(acc, lanes, initial), nest(()), *_corrected(tiling, acc, rows, corrections))
     return Allocate(acc, with_prefetch(tiling.prefetch, operands, seq(sums, stores)))
 
@@ -168,38 +175,57 @@ def _distant_operands(
     columns: int,
     lanes: int,
     dtype: DType,
-    *,
-    numbers_rows: bool = False,
 ) -> Iterator[PrimExpr]:
     """Yield the loads of large arrays in the epilogue of a tile, one a vector."""
     row, column = TirVar("r"), TirVar("v")
-    for r in range(rows):
-        stored = epilogue(index(r) if numbers_rows else row, column, const(0, dtype))
-        distant = [
-            node
-            for node in expr_nodes(statements(stored))
-            if isinstance(node, Load) and typical(node.buffer.bytes) >= _DISTANT_BYTES
-        ]
-        if not distant:
-            return
+    stored = epilogue(row, column, const(0, dtype))
+    distant = [
+        node
+        for node in expr_nodes(statements(stored))
+        if isinstance(node, Load) and typical(node.buffer.bytes) >= _DISTANT_BYTES
+    ]
+    for r in range(rows if distant else 0):
         for first in range(0, columns, lanes):
             for read in distant:
                 yield substitute(read, {row: index(r), column: index(first)})
+
+
+def _is_long(epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt], dtype: DType) -> bool:
+    """Whether an epilogue becomes many instructions."""
+    stored = epilogue(TirVar("r"), TirVar("c"), const(0, dtype))
+    stores = [stmt for stmt in statements(stored) if isinstance(stmt, Store)]
+    return any(has_long_function(stmt.value) for stmt in stores)
+
+
+def _looped_stores(
+    acc: Buffer,
+    rows: int,
+    columns: int,
+    lanes: int,
+    epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
+) -> Stmt:
+    """Put the sums of a tile on the stack, and run the epilogue row by row.
+
+    That costs a store and a load of a vector, which a function of 30 instructions hides.
+    """
+    sums = Buffer("sums", (rows, acc.shape[1]), acc.dtype, MemoryScope.STACK)
+
+    def keep(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
+        return store(sums, (r, c), value)
+
+    held = _unrolled_rows(rows, lambda r: _store_row(acc, (r, rows), acc.shape[1], lanes, keep))
+    loop = serial(rows, lambda r: _store_row(sums, (r, rows), columns, lanes, epilogue), "r")
+    return Allocate(sums, seq(held, loop))
 
 
 def _unrolled_rows(rows: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
     return unrolled(rows, body, "r")
 
 
-def _numbered(rows: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
-    return seq(*(body(index(row)) for row in range(rows)))
-
-
 def _each_accumulator(
     acc: Buffer,
     lanes: int,
     body: Callable[[PrimExpr, PrimExpr], Stmt],
-    rows_of: Callable[[int, Callable[[PrimExpr], Stmt]], Stmt] = _unrolled_rows,
 ) -> Stmt:
     """Do ``body(row, column)`` for all accumulators of a tile, a vector at a time."""
     rows, columns = acc.shape
@@ -209,7 +235,7 @@ def _each_accumulator(
             columns // lanes, lambda v: vectorized(lanes, lambda i: body(r, v * lanes + i)), "v"
         )
 
-    return rows_of(rows, row)
+    return _unrolled_rows(rows, row)
 
 
 def _partial_sums(

@@ -12,11 +12,13 @@ by strips, as in ``conv.py``, with strip sizes computed at run time::
 
 - Strip: a buffer of ``strip_bytes``, or of a whole padded image if that is less. Its rows have the
   length of a piece of an image row, and it has as many rows as fit. Long rows are cut into pieces;
-  the last strip and the last piece overlap the ones before.
+  the last strip may have fewer, and the last piece overlaps the one before.
 - Registers: as in ``conv.py``. A tile takes consecutive results of a strip and continues in the
   next row, so no width leaves a remainder. Only the end of a strip has smaller tiles of 4 results
-  (``open_dense.py``). A division gives the position of the first result of a tile; the others
-  step on from the one before, with a comparison.
+  (``open_dense.py``). A loop over the results of a tile writes two positions of each to the stack:
+  that of what it reads, and its own. A division gives the first one; the others step on from the
+  one before, with a comparison. Written out, these steps were half of the code of a kernel. Results
+  of a single row, as of sound, are neighbours, and need no positions.
 - Caches: the strip stays in the second-level cache while the blocks of channels pass.
 - Dilation: only window rows and columns with at least one tap inside the image are computed, and
   only the image rows that they read are copied. At 12x14 pixels and a dilation of 36 that is one
@@ -28,7 +30,7 @@ convolution algorithm", 2019), with addresses computed instead of looked up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import cast
 
@@ -36,28 +38,35 @@ from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
-    IntImm,
     PrimExpr,
     TirVar,
-    all_of,
-    const,
     index,
     maximum,
     minimum,
-    select,
 )
-from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
+from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt
 from intarsia_runtime.size import Dim
 from intarsia_runtime.size import maximum as maximum_size
 from intarsia_runtime.size import minimum as minimum_size
 
 from .conv import Convolution, conv_loops
-from .loops import EpilogueStore, copy_rows, let_all, load, parallel, seq, serial, store, vectorized
+from .loops import EpilogueStore, let_all, load, parallel, seq, serial
 from .micro_kernel import register_tile
 from .open_dense import RowTiles, open_dense_loops
-from .open_strips import StripItem, StripReader, TapRange, TilePixel
+from .open_strips import (
+    StripItem,
+    StripReader,
+    StripTile,
+    TapRange,
+    TilePlaces,
+    may_leave_rows,
+    strip_span,
+    with_places,
+    with_row_places,
+)
 from .panel import flat_rows
 from .prefetch import prefetch_next_open_block
+from .strip_fill import fill_strip
 from .tiling import CpuTiling, column_parts
 
 _ITEMS = 8
@@ -109,6 +118,7 @@ class _OpenConv:
         self._capacity = max(tiling.strip_bytes // conv.data.dtype.bytes, least)
         across = self._capacity // (reach * conv.inner)  # columns of the input
         self._piece = (across - window.span(1, 1)) // window.strides[1] + 1
+        self._is_row = window.output[0] == 1
         self._tile = tiling.rows_for(conv.weight.shape[2] // tiling.lanes)
         self._blocks = -(-conv.columns // conv.weight.shape[2])
 
@@ -126,13 +136,15 @@ class _OpenConv:
 
         pieces = let("pieces", _parts(columns, self._piece))
         width = let("wide", _parts(columns, maximum(pieces, 1)))
-        pitch = self._span(1, width) * conv.inner
-        fitting = let("fitting", index(self._capacity) // maximum(pitch, 1) - window.span(0, 1))
-        tallest = maximum(fitting // window.strides[0] + 1, 1)
         alone = let("alone", maximum(batch * conv.groups * pieces, 1))
-        wanted = minimum((index(_ITEMS - 1) + alone) // alone, rows // _LEAST_ROWS)
-        strips = let("strips", maximum(_parts(rows, tallest), wanted))
-        height = let("high", _parts(rows, maximum(strips, 1)))
+        strips = height = index(1)
+        if not self._is_row:
+            pitch = strip_span(window, 1, width) * conv.inner
+            fitting = let("fitting", index(self._capacity) // maximum(pitch, 1) - window.span(0, 1))
+            tallest = maximum(fitting // window.strides[0] + 1, 1)
+            wanted = minimum((index(_ITEMS - 1) + alone) // alone, rows // _LEAST_ROWS)
+            height = let("high", _parts(rows, maximum(maximum(_parts(rows, tallest), wanted), 1)))
+            strips = let("strips", _parts(rows, maximum(height, 1)))
         shares = let(
             "shares",
             minimum(
@@ -145,18 +157,23 @@ class _OpenConv:
             part, place = p % shares, p // shares
             piece, place = place % pieces, place // pieces
             strip, place = place % strips, place // strips
-            names = [TirVar(name) for name in ("image", "row", "column", "first", "behind")]
-            image, row, column, first, behind = names
+            words = ("image", "group", "row", "column", "first", "behind", "tall")
+            names = [TirVar(name) for name in words]
             values = (
                 place // conv.groups,
-                minimum(strip * height, rows - height),
+                place % conv.groups,
+                strip * height,
                 minimum(piece * width, columns - width),
                 minimum(part * share, self._blocks),
                 minimum(part * share + share, self._blocks),
+                minimum(height, rows - strip * height),
             )
-            work = StripItem(
-                image, place % conv.groups, row, column, height, width, (first, behind)
-            )
+            image, group, top, column, first, behind, tall = names
+            work = StripItem(image, group, top, column, tall, width, (first, behind))
+            if self._is_row:
+                work = replace(work, row=index(0), height=index(1))
+            if conv.groups == 1:
+                work = replace(work, group=index(0))
             return let_all(list(zip(names, values, strict=True)), self._item(work))
 
         body = parallel(batch * conv.groups * strips * pieces * shares, item)
@@ -171,28 +188,29 @@ class _OpenConv:
         )
         return cast("int", minimum_size(rows * columns * self._conv.inner, self._capacity))
 
-    def _span(self, axis: int, results: PrimExpr) -> PrimExpr:
-        window = self._conv.window
-        return (results - 1) * window.strides[axis] + window.span(axis, 1)
-
     def _item(self, work: StripItem) -> Stmt:
         if not self._copied:
             return self._by_blocks(work, self._direct(work))
         conv = self._conv
         strip = Buffer("strip", (self._strip_size(),), conv.data.dtype, MemoryScope.STACK)
         across, pitch = TirVar("across"), TirVar("pitch")
-        bound = [(across, self._span(1, work.width)), (pitch, across * conv.inner)]
+        bound = [(across, strip_span(conv.window, 1, work.width)), (pitch, across * conv.inner)]
         if self._skips:
-            taps = tuple(TapRange(TirVar(f"tap{n}"), TirVar(f"taps{n}")) for n in range(2))
-            for axis, own in enumerate(taps):
-                bound += self._inside(work, axis, own)
-            work = replace(work, taps=taps)
-        filled = self._fill(work, strip, (across, pitch))
+            first = 0 if may_leave_rows(conv.window) else 1
+            taps = [TapRange(index(0), index(1))] * first
+            for axis in range(first, 2):
+                names = TirVar(f"tap{axis}"), TirVar(f"taps{axis}")
+                bound += self._inside(work, axis, names)
+                taps.append(TapRange(*names))
+            work = replace(work, taps=tuple(taps))
+        filled = fill_strip(conv, self._tiling.lanes, work, strip, (across, pitch))
         body = seq(filled, self._by_blocks(work, self._from_strip(strip, pitch)))
         return let_all(bound, Allocate(strip, body))
 
-    def _inside(self, work: StripItem, axis: int, taps: TapRange) -> list[tuple[TirVar, PrimExpr]]:
-        """Bind the taps of a row or column of windows of which one is inside of the image."""
+    def _inside(
+        self, work: StripItem, axis: int, taps: tuple[TirVar, TirVar]
+    ) -> list[tuple[TirVar, PrimExpr]]:
+        """Bind the first tap of a row or column that is inside of the image, and their number."""
         window = self._conv.window
         stride, apart = window.strides[axis], window.dilation[axis]
         count = window.kernel[axis]
@@ -202,62 +220,7 @@ class _OpenConv:
         size = index(window.size[axis])
         first = minimum(maximum(index(0) - last + (apart - 1), 0) // apart, count)
         behind = minimum(maximum(size - begin + (apart - 1), 0) // apart, count)
-        return [(taps.first, first), (taps.count, maximum(behind - taps.first, 0))]
-
-    def _fill(self, work: StripItem, strip: Buffer, sizes: tuple[PrimExpr, PrimExpr]) -> Stmt:
-        """Copy the rows that a strip reads; what is outside the input is blank."""
-        conv, window, lanes = self._conv, self._conv.window, self._tiling.lanes
-        across, pitch = sizes
-        inner, channel = conv.inner, work.group * conv.inner
-        blank = const(conv.padding_value, strip.dtype)
-        rows, columns = (index(size) for size in window.size)
-        top = work.row * window.strides[0] - window.padding[0]
-        left = work.column * window.strides[1] - window.padding[1]
-        low, high = TirVar("low"), TirVar("high")  # columns of the strip that are inside
-        inside = [
-            (low, minimum(maximum(index(0) - left, 0), across)),
-            (high, maximum(minimum(columns - left, across), low)),
-        ]
-
-        def cleared(start: PrimExpr, count: PrimExpr) -> Stmt:
-            return _elements(count, lanes, lambda c: store(strip, (start + c,), blank))
-
-        def row(r: PrimExpr) -> Stmt:
-            source, begin = top + r, r * pitch
-
-            def joined(c: PrimExpr) -> Stmt:
-                value = load(conv.data, work.image, source, left + low, c)
-                return store(strip, (begin + low * inner + c,), value)
-
-            def pixel(w: PrimExpr) -> Stmt:
-                at = low + w
-
-                def element(c: PrimExpr) -> Stmt:
-                    value = load(conv.data, work.image, source, left + at, channel + c)
-                    return store(strip, (begin + at * inner + c,), value)
-
-                return copy_rows(inner, lanes, element)
-
-            if conv.groups == 1:
-                middle = _elements((high - low) * inner, lanes, joined)
-            else:
-                middle = serial(high - low, pixel, "w")
-            there = seq(
-                cleared(begin, low * inner),
-                middle,
-                cleared(begin + high * inner, (across - high) * inner),
-            )
-            return IfStmt(all_of([source >= 0, source < rows]), there, cleared(begin, pitch))
-
-        if not work.taps:
-            return let_all(inside, serial(self._span(0, work.height), row, "r"))
-        rows_of_taps, (down, apart) = work.taps[0], (window.strides[0], window.dilation[0])
-
-        def tap(number: PrimExpr) -> Stmt:
-            start = (rows_of_taps.first + number) * apart
-            return serial(work.height, lambda y: row(start + y * down), "y")
-
-        return let_all(inside, serial(rows_of_taps.count, tap, "tap"))
+        return [(taps[0], first), (taps[1], maximum(behind - taps[0], 0))]
 
     def _direct(self, work: StripItem) -> StripReader:
         """Read single taps from the input itself."""
@@ -320,7 +283,9 @@ class _OpenConv:
             low, high = maximum(first, start), minimum(behind, start + count)
 
             def block(n: PrimExpr, low: PrimExpr = low, used: int = used) -> Stmt:
-                return self._tiles(work, read, (low + n, used), tiles, counts)
+                number = TirVar("block")
+                body = self._tiles(work, read, (number, used), tiles, counts)
+                return LetStmt(number, low + n, body)
 
             stmts.append(serial(maximum(high - low, 0), block, "n"))
         return let_all(bound, seq(*stmts))
@@ -350,52 +315,27 @@ class _OpenConv:
                 t: PrimExpr, size: int = size, before: PrimExpr = before, done: PrimExpr = done
             ) -> Stmt:
                 start = TirVar("start")
-                bound, pixels = self._pixels(work, read, (start, size), size in tiles.clamped)
-                body = self._tile_of(work, read, block, pixels, (done + t, total))
-                return LetStmt(start, tiles.start(size, t, before), let_all(bound, body))
+                tile = StripTile(start, size, size in tiles.clamped)
+
+                def at(places: TilePlaces) -> Stmt:
+                    return self._tile_of(work, read, block, places, (done + t, total))
+
+                if self._is_row:
+                    body = with_row_places(work, read, tile, at)
+                else:
+                    body = with_places(work, read, tile, self._conv.window.output, at)
+                return LetStmt(start, tiles.start(size, t, before), body)
 
             stmts.append(serial(count, one, "m"))
             before, done = before + count * size, done + count
         return seq(*stmts)
-
-    def _pixels(
-        self, work: StripItem, read: StripReader, tile: tuple[PrimExpr, int], is_clamped: bool
-    ) -> tuple[list[tuple[TirVar, PrimExpr]], list[TilePixel]]:
-        """Return the results of a tile, one stepping on from the other, and what they are bound to.
-
-        Args:
-            work: What is computed.
-            read: How a result reads what it is computed from.
-            tile: Its first result, and how many it has.
-            is_clamped: Whether the last result of the strip stands for those behind it.
-        """
-        start, size = tile
-        bound: list[tuple[TirVar, PrimExpr]] = []
-
-        def let(name: str, value: PrimExpr) -> TirVar:
-            bound.append((TirVar(name, value.dtype), value))
-            return bound[-1][0]
-
-        pixels: list[TilePixel] = []
-        y = let("y", start // work.width)
-        x = let("x", start - y * work.width)
-        for number in range(size):
-            if number:
-                ends = let("ends", x + 1 >= work.width)
-                down, across = select(ends, y + 1, y), select(ends, index(0), x + 1)
-                if is_clamped:
-                    is_there = let("there", start + number < work.height * work.width)
-                    down, across = select(is_there, down, y), select(is_there, across, x)
-                y, x = let("y", down), let("x", across)
-            pixels.append(TilePixel(y, x, let("at", read.place(y, x))))
-        return bound, pixels
 
     def _tile_of(
         self,
         work: StripItem,
         read: StripReader,
         part: tuple[PrimExpr, int],
-        pixels: Sequence[TilePixel],
+        places: TilePlaces,
         shared: tuple[PrimExpr, PrimExpr],
     ) -> Stmt:
         """Compute a tile; ``shared`` is its number, and how many there are in the strip."""
@@ -413,25 +353,23 @@ class _OpenConv:
             return load(weight, block, row, c)
 
         def stored(r: PrimExpr | int, c: PrimExpr, value: PrimExpr) -> Stmt:
-            pixel = pixels[_number(r)]
             channel = work.group * conv.columns + number * width + c
-            at = (work.image, work.row + pixel.row, work.column + pixel.column, channel)
-            return self._epilogue(value, at)
+            return self._epilogue(value, (*places.result(index(r)), channel))
 
         prefetch = None if work.taps else tiling.prefetch  # steps are counted when compiling
         fetched = prefetch_next_open_block(prefetch, weight, (block + 1, 0), shared)
         loops = register_tile(
             tiling,
-            rows=len(pixels),
+            rows=places.count,
             columns=used,
             largest=(self._tile, width),
             steps=steps,
-            left=lambda r, k: read.element(pixels[_number(r)].place, _shifted(work, k)),
+            left=lambda r, k: read.element(places.read(index(r)), _shifted(work, k)),
             right=right,
             epilogue=stored,
             dtype=weight.dtype,
             weight_prefetch=fetched,
-            numbers_rows=True,
+            is_one_of_several=True,
         )
         return loops if fetched is None else fetched.bind(prod(sizes), loops)
 
@@ -451,27 +389,5 @@ def _is_float(conv: Convolution) -> bool:
     return isinstance(conv.weight, Buffer) and conv.weight.dtype.is_float
 
 
-def _number(row: PrimExpr | int) -> int:
-    """Return the number of a row of a tile."""
-    assert isinstance(row, int | IntImm)  # the tile numbers its rows
-    return row if isinstance(row, int) else row.value
-
-
 def _parts(extent: PrimExpr, size: PrimExpr | int) -> PrimExpr:
     return (extent + (size - 1)) // size
-
-
-def _elements(count: PrimExpr, lanes: int, element: Callable[[PrimExpr], Stmt]) -> Stmt:
-    """Run ``element(i)`` for an open number of elements, by vectors, of which the last overlaps.
-
-    Fewer elements than a vector has are run one by one.
-    """
-
-    def vector(start: PrimExpr) -> Stmt:
-        return vectorized(lanes, lambda v: element(start + v))
-
-    few = serial(minimum(count, lanes - 1), element)
-    if lanes == 1:
-        return serial(count, element)
-    full = serial(count // lanes, lambda o: vector(o * lanes), "part")
-    return IfStmt(count < lanes, few, seq(full, vector(count - lanes)))

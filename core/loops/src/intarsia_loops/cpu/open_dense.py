@@ -295,5 +295,6 @@ class _OpenProduct(Struct, frozen=True):
             ),
             dtype=weight.dtype,
             weight_prefetch=fetched,
+            is_one_of_several=True,
         )
         return LetStmt(first, start, loops if fetched is None else fetched.bind(depth, loops))

@@ -149,7 +149,8 @@ def _open_kernel(
             place = (image, column, row) if flat is result else (image, column * rows + row)
             return store(flat, place, load(source, image, row, column))
 
-        return serial(rows, copied)
+        # Where there are columns for a square, rows are too few, as code generators can tell.
+        return serial(minimum(rows, size - 1) if isinstance(columns, IntImm) else rows, copied)
 
     body = IfStmt(fits, wide, parallel(batch * columns, element))
     return PrimFunc(name, (source, flat), 1, body)

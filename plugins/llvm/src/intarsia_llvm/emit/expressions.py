@@ -62,6 +62,8 @@ class Expressions(Struct):
         summing: Inside a loop that writes registers alone, the value of its variable.
         scheduled: Whether LLVM has no loop of the kernel to vectorize (:mod:`.scheduled`).
         slot: Number of the slot that the thread holds; empty where one thread runs.
+        named: The values of each buffer whose elements are written once and stand for values, by
+            their numbers.
     """
 
     w: FunctionWriter
@@ -74,6 +76,7 @@ class Expressions(Struct):
     summing: str = ""
     scheduled: bool = False
     slot: str = ""
+    named: dict[Buffer, dict[int, str]] = field(default_factory=dict[Buffer, dict[int, str]])
 
     def value(self, expr: PrimExpr) -> str:
         """Write an expression; a subexpression that occurs twice in a statement is written once."""
@@ -240,6 +243,8 @@ class Expressions(Struct):
         return self.w.once(f"shufflevector {kind} {first}, {kind} poison, {mask}", first)
 
     def _load(self, expr: Load) -> str:
+        if expr.buffer in self.named:
+            return self.named[expr.buffer][int(self.value(expr.indices[0]))]
         last = expr.indices[-1] if expr.indices else None
         if isinstance(last, Ramp) and last.stride != 1:
             return self._gather(expr, last)
@@ -302,6 +307,9 @@ class Expressions(Struct):
     def store(self, buffer: Buffer, indices: tuple[PrimExpr, ...], value: PrimExpr) -> None:
         """Write a store; a ramp with a stride scatters."""
         text = self.value(_before_rounding(value))
+        if buffer in self.named:
+            self.named[buffer][int(self.value(indices[0]))] = text
+            return
         last = indices[-1] if indices else None
         if not isinstance(last, Ramp) or last.stride == 1:
             self._store_to(buffer, self.address(buffer, indices), text, value.lanes)
@@ -373,6 +381,8 @@ class Expressions(Struct):
         """Order of definition of the variable an index is made of that is defined last."""
         if isinstance(expr, TirVar):
             return _number(self.variables[expr])
+        if isinstance(expr, Load) and expr.buffer in self.named:
+            return _number(self.value(expr))
         return max((self._age(part) for part in children(expr)), default=-1)
 
     def _step(self, pointer: str, term: str, scale: int) -> str:

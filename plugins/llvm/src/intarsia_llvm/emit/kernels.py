@@ -11,7 +11,6 @@ from typing import assert_never
 
 from msgspec import Struct, field
 
-from intarsia_ir.tir.buffer import MemoryScope
 from intarsia_ir.tir.expr import IntImm
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import (
@@ -26,12 +25,12 @@ from intarsia_ir.tir.stmt import (
     Stmt,
     Store,
 )
-from intarsia_ir.tir.walk import statements
 from intarsia_runtime.errors import UnsupportedError
 
 from .expressions import Expressions
 from .matrix_unit import emit_procedure
 from .parallel_cost import is_parallel_profitable, is_wakeup_profitable
+from .registers import is_written_once, only_sums
 from .slots import all_slots, held_slot, slots_of
 from .spelling import memory_type
 from .unique_names import free_names
@@ -118,6 +117,10 @@ class _Kernel(Struct):
                 self._if(e, stmt, parallel=parallel)
             case Allocate():
                 buffer = stmt.buffer
+                if is_written_once(stmt):
+                    e.named[buffer] = {}
+                    self.stmt(e, stmt.body, parallel=parallel)
+                    return
                 memory = memory_type(buffer.dtype)
                 alignment = _BARE_ALIGNMENT if self.declarations.bare else _ALIGNMENT
                 e.buffers[buffer] = e.w.alloca(memory, max(1, buffer.elements), alignment)
@@ -188,7 +191,7 @@ class _Kernel(Struct):
             w.do(f"{var} = zext nneg {index} {counter} to i64")
         e.variables[loop.var] = var
         e.positive.add(loop.var)
-        around, e.summing = e.summing, var if _only_sums(loop.body) else ""
+        around, e.summing = e.summing, var if only_sums(loop.body) else ""
         self.stmt(e, loop.body, parallel=parallel)
         e.summing = around
         w.do(f"{following} = add nuw nsw {index} {counter}, 1")
@@ -252,16 +255,3 @@ class _Kernel(Struct):
         else:
             w.do(f"call void @{name}({', '.join([*args, *limits])})")
         self._close_function(f"{name}.thunk", ["ptr %frame", *limits], w, "")
-
-
-def _only_sums(body: Stmt) -> bool:
-    """Whether a loop has no loop in it and writes registers alone, as sums of products do."""
-    for stmt in statements(body):
-        match stmt:
-            case For(kind=kind) if kind is not ForKind.UNROLLED:
-                return False
-            case Store(buffer=buffer) if buffer.scope is not MemoryScope.REGISTER:
-                return False
-            case _:
-                pass
-    return True

@@ -76,32 +76,55 @@ class _Part(Struct):
     Attributes:
         declarations: What they use of others.
         texts: Their functions.
+        size: Characters of the texts.
         is_scheduled: Whether all of them are.
     """
 
     declarations: Declarations
     texts: list[str] = field(default_factory=list[str])
+    size: int = 0
     is_scheduled: bool = True
 
-    def add(self, function: PrimFunc, rules: Rules, linkage: str = "internal") -> int:
-        """Write a kernel; returns how many characters it has."""
-        ready = expand_intrinsics(vectorize(simplify(function)), rules)
-        scheduled = is_scheduled(ready)
+    def add(self, function: PrimFunc, linkage: str, *, scheduled: bool) -> None:
+        """Write a kernel of machine functions; ``scheduled`` is :func:`.is_scheduled`."""
         self.is_scheduled = self.is_scheduled and scheduled
-        self.texts.append(emit_kernel(ready, self.declarations, linkage, scheduled=scheduled))
-        return len(self.texts[-1])
+        self.texts.append(emit_kernel(function, self.declarations, linkage, scheduled=scheduled))
+        self.size += len(self.texts[-1])
+
+    def merge(self, other: _Part) -> None:
+        """Take over the kernels of another part."""
+        self.texts += other.texts
+        self.size += other.size
+        self.is_scheduled = self.is_scheduled and other.is_scheduled
+        self.declarations.lines.update(other.declarations.lines)
 
 
 def _kernel_parts(module: TensorModule, model: CodegenMachine, least: int) -> Iterator[_Part]:
-    """Write all kernels, a part at a time."""
+    """Write all kernels, a part at a time.
+
+    Kernels that LLVM has to vectorize have parts of their own, since its passes for them take twice
+    as long over all others; unless there is too little of both.
+    """
     rules = {**RULES, **module.rules}
-    part, size = _Part(_declarations(model)), 0
+    parts = {is_fast: _Part(_declarations(model)) for is_fast in (True, False)}
     for function in module.functions:
-        if size >= least:
-            yield part
-            part, size = _Part(_declarations(model)), 0
-        size += part.add(function, rules, "hidden")
-    yield part
+        ready = _ready(function, rules)
+        is_fast = is_scheduled(ready)
+        if parts[is_fast].size >= least:
+            yield parts[is_fast]
+            parts[is_fast] = _Part(_declarations(model))
+        parts[is_fast].add(ready, "hidden", scheduled=is_fast)
+    first, last = parts.values()
+    if first.size + last.size < least or not first.texts:
+        first.merge(last)
+    elif last.texts:
+        yield last
+    yield first
+
+
+def _ready(function: PrimFunc, rules: Rules) -> PrimFunc:
+    """Return a kernel of vectors and machine functions."""
+    return expand_intrinsics(vectorize(simplify(function)), rules)
 
 
 def _exported(module: TensorModule, model: CodegenMachine, threads: int, kernels: _Part) -> str:
@@ -143,7 +166,8 @@ def emit_program(module: TensorModule, face: Interface, model: CodegenMachine) -
     rules = {**RULES, **module.rules}
     part = _Part(_declarations(model, serial=True))
     for function in module.functions:
-        part.add(function, rules)
+        ready = _ready(function, rules)
+        part.add(ready, "internal", scheduled=is_scheduled(ready))
     run, weights = emit_run(face, part.declarations), emit_weights(face, module.context.constants)
     return _text(face.prefix, model, (*part.texts, run, weights), part)
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from intarsia_ir.tir.buffer import MemoryScope
-from intarsia_ir.tir.expr import INDEX, Binary, BinaryOp, IntImm, PrimExpr, TirVar
+from intarsia_ir.tir.expr import INDEX, Binary, BinaryOp, IntImm, Load, PrimExpr, TirVar
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import For, ForKind, LetStmt, Store
 from intarsia_ir.tir.walk import statements
+from intarsia_loops.vectorizable import vectorizes
 
 _SHORT = 4  # iterations that a vector would not make faster
+_TEMPORARY = (MemoryScope.REGISTER, MemoryScope.STACK)
 _LANES = 16  # elements of the widest vector of float32; a remainder has fewer
 
 
@@ -40,7 +42,7 @@ def _writes_elements(loop: For, values: Mapping[TirVar, PrimExpr]) -> bool:
     for stmt in statements(loop.body):
         if isinstance(stmt, For) and stmt.kind is not ForKind.UNROLLED:
             return False
-        found = found or (isinstance(stmt, Store) and _is_element(stmt))
+        found = found or (isinstance(stmt, Store) and _is_element(stmt, loop.var))
     return found
 
 
@@ -53,11 +55,20 @@ def _is_short(extent: PrimExpr, values: Mapping[TirVar, PrimExpr]) -> bool:
             return count <= _SHORT
         case Binary(op=BinaryOp.MIN, a=a, b=b):
             return any(isinstance(one, IntImm) and one.value < _LANES for one in (a, b))
+        case Binary(op=BinaryOp.FLOOR_MOD, b=IntImm(value=divisor)):
+            return divisor <= _LANES
         case _:
             return False
 
 
-def _is_element(stmt: Store) -> bool:
-    """Whether a statement writes one element, and not a position that a loop steps on."""
-    is_position = stmt.buffer.scope is MemoryScope.REGISTER and stmt.buffer.dtype is INDEX
-    return stmt.value.lanes == 1 and not is_position
+def _is_element(stmt: Store, var: TirVar) -> bool:
+    """Whether a statement writes one element that could be a lane of a vector.
+
+    A position that a loop steps on, or writes to the stack, could not; nor could a copy of
+    elements that lie an open number of elements apart.
+    """
+    if stmt.value.lanes != 1:
+        return False
+    if isinstance(stmt.value, Load) and not vectorizes(stmt.value, var):
+        return False
+    return stmt.buffer.scope not in _TEMPORARY or stmt.buffer.dtype is not INDEX
