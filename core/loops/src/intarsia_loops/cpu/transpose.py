@@ -8,6 +8,11 @@ instead of once for each element. Squares at the end overlap the ones before. A 
 strip of squares, whose columns stay in the first-level cache. XNNPACK's ``x32-transposec`` kernels
 and the 8x8 transpose of Intel's optimization manual do the same.
 
+A strip of a matrix that leaves the second-level cache would fetch its lines from memory for half of
+what they hold, one a row, where no prefetcher follows. Such a matrix is cut into tiles of rows, 128
+KiB each: a tile is read from the cache by all its strips but the first, and each strip writes at
+least two whole lines of every column.
+
 Where a dimension is open, its squares are counted when it runs; there is a version by elements for
 matrices that are smaller than a square.
 """
@@ -44,6 +49,9 @@ squares of any power of two."""
 
 _STRIP = 16
 """Small squares of a strip that one thread takes."""
+
+_TILE_BYTES, _TILES, _LINES = 128 * 1024, 8, 2
+"""Of the rows of a tile; tiles that threads share; lines of a column that a strip writes."""
 
 
 def transpose_kernel(
@@ -121,18 +129,34 @@ def transpose_loops(source: Buffer, result: Buffer, size: int, square: Square) -
         square: The transpose of one.
     """
     batch, rows, columns = source.shape
-    strips = -(-columns // size)
+    strips, height = -(-columns // size), _tile_rows(source, size)
+    tiles = -(-rows // height)
 
-    def strip(p: PrimExpr) -> Stmt:
-        image, column = p // strips, minimum((p % strips) * size, columns - size)
+    def strip(image: PrimExpr, tile: PrimExpr, number: PrimExpr) -> Stmt:
+        column = minimum(number * size, columns - size)
 
         def step(i: PrimExpr) -> Stmt:
-            row = minimum(i * size, rows - size)
+            row = minimum(tile * height + i * size, rows - size)
             return square(source, result, size, (image, row, column))
 
-        return serial(-(-rows // size), step)
+        return serial(-(-height // size), step)
 
-    return parallel(strips * batch, strip)
+    if tiles == 1:
+        return parallel(strips * batch, lambda p: strip(p // strips, index(0), p % strips))
+    return parallel(
+        tiles * batch, lambda p: serial(strips, lambda n: strip(p // tiles, p % tiles, n))
+    )
+
+
+def _tile_rows(source: Buffer, size: int) -> int:
+    """Return the rows of a tile: all of a matrix that stays in a second-level cache."""
+    batch, rows, columns = source.shape
+    row_bytes = columns * source.dtype.bytes
+    if rows * row_bytes <= 2 * _TILE_BYTES:
+        return rows
+    step = max(size, _LINES * 64 // source.dtype.bytes)
+    most = min(_TILE_BYTES // row_bytes, rows * batch // _TILES)
+    return min(rows, max(1, most // step) * step)
 
 
 def _open_kernel(
