@@ -26,29 +26,20 @@ from typing import TypeAlias
 
 from intarsia_ir.graph.expr import tensor_type
 from intarsia_ir.ops.shape import Transpose
-from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, Ramp, TirVar, all_of, index, minimum
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, all_of, index, minimum
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
-from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt, Store
+from intarsia_ir.tir.stmt import IfStmt, LetStmt, Stmt
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
 from ..typical import extents
-from .loops import let_all, load, parallel, seq, serial, store
+from .interleave import TransposeRegisters, interleave_loops, open_interleave_loops
+from .loops import let_all, load, parallel, serial, store
 
 Square: TypeAlias = "Callable[[Buffer, Buffer, int, tuple[PrimExpr, PrimExpr, PrimExpr]], Stmt]"
 """``square(source, result, size, (image, row, column))``: the transpose of one square."""
-
-
-TransposeRegisters: TypeAlias = (
-    "Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt]"
-)
-"""``transpose_registers(rows, write)``: as of :class:`~intarsia_loops.cpu.tiling.CpuTiling`;
-squares of any power of two."""
-
-_STRIP = 16
-"""Small squares of a strip that one thread takes."""
 
 _TILE_BYTES, _TILES, _LINES = 128 * 1024, 8, 2
 """Of the rows of a tile; tiles that threads share; lines of a column that a strip writes."""
@@ -179,7 +170,7 @@ def _open_kernel(
     batch, rows, columns = (index(extent) for extent in source.shape)
     if isinstance(rows, IntImm) and 1 < rows.value < size and transpose_registers is not None:
         flat = replace(result, shape=(result.shape[0], result.shape[1] * rows.value))
-        wide = _open_interleave_loops(source, flat, transpose_registers)
+        wide = open_interleave_loops(source, flat, transpose_registers)
         fits: PrimExpr = columns >= 1 << (rows.value - 1).bit_length()
     elif any(isinstance(extent, IntImm) and extent.value < size for extent in (rows, columns)):
         return None
@@ -218,91 +209,3 @@ def _open_square_loops(source: Buffer, result: Buffer, size: int, square: Square
         return let_all([(image, p // strips), (column, across)], loop)
 
     return parallel(strips * batch, strip)
-
-
-def _open_interleave_loops(
-    source: Buffer, result: Buffer, transpose_registers: TransposeRegisters
-) -> Stmt:
-    """Return the loops of :func:`interleave_loops` for an open number of columns.
-
-    Nothing is written behind a square, so the last one may overlap the one before.
-    """
-    batch, rows, columns = source.shape
-    size = 1 << (rows - 1).bit_length()
-    wide = index(columns)
-    squares = (wide + (size - 1)) // size
-    strips = (squares + (_STRIP - 1)) // _STRIP
-
-    def strip(p: PrimExpr) -> Stmt:
-        # A division each, and not one for every vector.
-        image, begin, first = TirVar("image"), TirVar("begin"), TirVar("first")
-
-        def step(i: PrimExpr) -> Stmt:
-            body = _interleaved(source, result, (image, first), transpose_registers)
-            return LetStmt(first, minimum((begin + i) * size, wide - size), body)
-
-        loop = serial(minimum(squares - begin, _STRIP), step)
-        return let_all([(image, p // strips), (begin, p % strips * _STRIP)], loop)
-
-    return parallel(index(batch) * strips, strip)
-
-
-def interleave_loops(
-    source: Buffer, result: Buffer, transpose_registers: TransposeRegisters
-) -> Stmt:
-    """Return loops for ``result[b, j * rows + i] = source[b, i, j]``, a few rows, by small squares.
-
-    Columns are stored from left to right as vectors as long as a square has rows, in which what is
-    too much is overwritten by the next one; the last column of a square is stored as long as it is.
-
-    Args:
-        source: ``[batch, rows, columns]``, columns at least as many as a square has.
-        result: ``[batch, columns * rows]``.
-        transpose_registers: The transpose of some vectors.
-    """
-    batch, rows, columns = source.shape
-    size = 1 << (rows - 1).bit_length()
-    count = min(_STRIP, columns // size)
-    strips = -(-columns // (count * size))
-
-    def strip(p: PrimExpr) -> Stmt:
-        image, begin = p // strips, minimum((p % strips) * (count * size), columns - count * size)
-
-        def step(i: PrimExpr) -> Stmt:
-            return _interleaved(source, result, (image, begin + i * size), transpose_registers)
-
-        return serial(count, step)
-
-    return parallel(strips * batch, strip)
-
-
-def _interleaved(
-    source: Buffer,
-    result: Buffer,
-    place: tuple[PrimExpr, PrimExpr],
-    transpose_registers: TransposeRegisters,
-) -> Stmt:
-    """Transpose a small square of a few rows, at a matrix and a column."""
-    (image, first), rows = place, source.shape[1]
-    size = 1 << (rows - 1).bit_length()
-    across = [
-        Load(
-            source,
-            (image, index(min(row, rows - 1)), Ramp(first, 1, size)),
-            source.dtype,
-            size,
-        )
-        for row in range(size)
-    ]
-
-    def write(number: int, value: PrimExpr) -> Stmt:
-        used = rows if number == size - 1 else size
-        indices = (image, Ramp((first + number) * rows, 1, used))
-        if used == size:
-            return Store(result, indices, value)
-        part = Buffer("part", (size,), source.dtype, MemoryScope.REGISTER)
-        store_all = Store(part, (Ramp(index(0), 1, size),), value)
-        taken = Load(part, (Ramp(index(0), 1, used),), source.dtype, used)
-        return Allocate(part, seq(store_all, Store(result, indices, taken)))
-
-    return transpose_registers(across, write)
