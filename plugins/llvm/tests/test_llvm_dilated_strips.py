@@ -25,3 +25,22 @@ def test_dilated_windows(runner, size, stride, dilation, padding, cpu):
     (got,), _, _ = runner(function, *values, mcpu=cpu)
     (want,) = expected(function, values)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-3)
+
+
+@pytest.mark.parametrize("cpu", ["native", "haswell"])
+@pytest.mark.parametrize(
+    ("size", "stride", "dilation", "groups"),
+    [((9, 40), (1, 1), (1, 19), 1), ((40, 33), (1, 1), (17, 12), 1),
+     ((30, 31), (2, 3), (11, 13), 1), ((7, 50), (1, 2), (6, 24), 3)],
+)  # fmt: skip
+def test_taps_that_only_meet_padding_are_left_out(runner, size, stride, dilation, groups, cpu):
+    x, weight = var("x", 2, 12, *size), var("weight", 30, 12 // groups, 3, 3)
+    attrs = {"strides": stride, "padding": tuple((d, d) for d in dilation), "dilation": dilation}
+    function = function_of(apply("nn.conv", x, weight, groups=groups, **attrs))
+    drawn = np.random.default_rng(dilation[0])
+    shapes = ((2, 12, *size), (30, 12 // groups, 3, 3))
+    values = [drawn.standard_normal(shape).astype(np.float32) for shape in shapes]
+    (got,), _, lowered = runner(function, *values, mcpu=cpu)
+    (want,) = expected(function, values)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-3)
+    assert "low1" in "".join(map(str, lowered.module.functions))

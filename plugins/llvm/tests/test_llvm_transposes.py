@@ -34,3 +34,13 @@ def test_a_few_rows_are_interleaved(runner, dtype, options):
         x = np.random.default_rng(rows).integers(-99, 99, shape).astype(dtype)
         (got,), _, _ = runner(function, x, **options)
         np.testing.assert_array_equal(got, x.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("options", [{}, {"mcpu": "haswell"}], ids=["native", "AVX2"])
+@pytest.mark.parametrize("shape", [(1, 1100, 70), (2, 4001, 17), (1, 33, 2100)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint16"])
+def test_matrices_that_leave_the_cache_are_cut_into_tiles(runner, dtype, shape, options):
+    x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    function = function_of(apply("transpose", var("x", *shape, dtype=dtype), axes=(0, 2, 1)))
+    (got,), _, _ = runner(function, x, **options)
+    np.testing.assert_array_equal(got, x.transpose(0, 2, 1))

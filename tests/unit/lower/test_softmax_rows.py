@@ -8,9 +8,15 @@ import pytest
 
 from intarsia.target.target import Target
 from intarsia_ir.graph.expr import Function
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import Load, Ramp, index
 from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.module import FusedGroup
+from intarsia_ir.tir.stmt import Store
+from intarsia_loops.cpu.exponential import exp_nonpositive
 from intarsia_loops.cpu.softmax import softmax_kernel
+from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply, expected, function_of, var
 
 from .conftest import carry_out, lower, make_target
@@ -97,3 +103,37 @@ def test_nan_and_infinities(name: str, columns: int) -> None:
     x[5] = np.nan
     x[6] = 1e30
     _agree(name, x, 1)
+
+
+@pytest.mark.parametrize("shape", [(8, 9), (3, 21), (2, 40), (2, 60)], ids=str)
+@pytest.mark.parametrize("taken_out", [-1e4, -3e38, -np.inf])
+def test_what_a_mask_takes_out_is_exactly_zero(shape: tuple[int, int], taken_out: float) -> None:
+    x = _drawn(*shape)
+    x[:, 2::3] = taken_out
+    assert _agree("nn.softmax", x, 1)
+    function = function_of(apply("nn.softmax", var("x", *shape), axis=1))
+    lowered = lower(function, (), target=make_target(nn__softmax=_schedule))
+    (got,) = carry_out(lowered, [x], compiled=True)
+    assert (got[:, 2::3] == 0.0).all()
+    assert (got[:, 0] > 0.0).all()
+
+
+def test_a_nan_makes_its_row_nan_and_no_other() -> None:
+    x = _drawn(3, 21)
+    x[1, 5] = np.nan
+    assert _agree("nn.softmax", x, 1)
+
+
+def test_the_exponential_is_good_to_two_units_in_the_last_place_or_zero() -> None:
+    drawn = -np.concatenate([np.linspace(0, 87, 4000), np.geomspace(1e-30, 87, 4000)])
+    x = np.concatenate([drawn, [-88.1, -103.0, -1e38, -np.inf, np.nan]]).astype(np.float32)
+    got = np.empty_like(x)
+    data, out = (Buffer(name, x.shape, DType.FLOAT32) for name in ("x", "out"))
+    whole = (Ramp(index(0), 1, x.size),)
+    value = exp_nonpositive(Load(data, whole, DType.FLOAT32, x.size))
+    run(PrimFunc("exp", (data, out), 1, Store(out, whole, value)), x, got)
+    want = np.exp(x[: drawn.size].astype(np.float64))
+    apart = np.abs(got[: drawn.size] - want) / np.spacing(want.astype(np.float32))
+    assert apart.max() < 2.0
+    assert (got[drawn.size : -1] == 0.0).all()
+    assert np.isnan(got[-1])

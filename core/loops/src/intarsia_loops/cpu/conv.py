@@ -35,7 +35,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import PrimExpr, index, maximum, minimum
+from intarsia_ir.tir.expr import PrimExpr, TirVar, index, maximum, minimum
 from intarsia_ir.tir.stmt import Allocate, Stmt
 
 from ..typical import typical
@@ -47,6 +47,8 @@ from .conv_strip import (
     read_directly,
     read_strip,
     strip_rows,
+    taps_computed,
+    taps_inside,
 )
 from .corrections import corrections_of, place_in
 from .dense import dense_loops, is_data_stationary
@@ -55,6 +57,7 @@ from .loops import (
     RangePart,
     cut,
     for_parts,
+    let_all,
     load,
     parallel,
     seq,
@@ -65,7 +68,7 @@ from .matrix_unit_conv import MatrixUnitStrip, matrix_unit_conv_tiles
 from .matrix_unit_dense import matrix_unit_dense_loops
 from .micro_kernel import register_tile
 from .panel import Matrix
-from .prefetch import is_streamed, prefetch_next_block
+from .prefetch import WeightPrefetch, is_streamed, prefetch_next_block
 from .row_segments import segment_columns
 from .tiling import CpuTiling, best_rows, column_parts
 from .window import Window
@@ -196,7 +199,7 @@ def _plan(tiling: CpuTiling, conv: Convolution, row_segments: int) -> _Plan:
         halo = lines / height / window.strides[0]
         copy = halo * 4.0 / (window.kernel[0] * window.kernel[1] * conv.columns)
         uneven = max(-(-strips // t) * t / strips for t in (2, 4))
-        return tiles / ideal * min(uneven, 1.3) + copy
+        return tiles / ideal * min(uneven, 1.3) * taps_computed(conv, height) + copy
 
     height = min(heights, key=cost)
     strips = rows // height
@@ -259,7 +262,7 @@ def _blocks(
     blocks = plan.blocks
 
     def body(number: PrimExpr, used: int) -> Stmt:
-        return _tiles(tiling, conv, plan, work_item, epilogue, read, number, used)
+        return _Block(tiling, conv, plan, work_item, epilogue, read, number, used).loops()
 
     stmts: list[Stmt] = []
     for first, count, used in column_parts(conv.columns, width):
@@ -278,63 +281,139 @@ def _blocks(
     return seq(*stmts)
 
 
-def _tiles(
-    tiling: CpuTiling,
-    conv: Convolution,
-    plan: _Plan,
-    work_item: ConvWorkItem,
-    epilogue: EpilogueStore,
-    read: Read,
-    number: PrimExpr,
-    used: int,
-) -> Stmt:
-    """Compute one block of channels of a strip, tile by tile."""
-    steps, weight, width = conv.steps, conv.weight, conv.weight.shape[2]
-    block = work_item.group * plan.blocks + number
-    depth, wide = prod(steps), conv.window.output[1]
-    tallest, results = min(plan.tile[0], plan.height), plan.height * wide
+class _Block(Struct, frozen=True):
+    """One block of channels of a strip, computed tile by tile.
 
-    def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
-        row = index(0)
+    Attributes:
+        tiling: Of the machine.
+        conv: The convolution.
+        plan: How it is cut.
+        work_item: The strip.
+        epilogue: Stores results.
+        read: Reads data.
+        number: Of the block in its group.
+        used: Columns of its weights.
+    """
+
+    tiling: CpuTiling
+    conv: Convolution
+    plan: _Plan
+    work_item: ConvWorkItem
+    epilogue: EpilogueStore
+    read: Read
+    number: PrimExpr
+    used: int
+
+    @property
+    def block(self) -> PrimExpr:
+        """Number of the block in the weights."""
+        return self.work_item.group * self.plan.blocks + self.number
+
+    def right(self, k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
+        """Read a weight."""
+        row, steps = index(0), self.conv.steps
         for axis, position in enumerate(k):
             row = row + position * prod(steps[axis + 1 :])
-        return load(weight, block, row, c)
+        return load(self.conv.weight, self.block, row, c)
 
-    def store_result(y: PrimExpr, x: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
-        channel = work_item.group * conv.columns + number * width + c
-        return epilogue(value, (work_item.image, work_item.row + y, work_item.across(x), channel))
+    def store_result(self, y: PrimExpr, x: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
+        """Store the result of row ``y`` and column ``x`` of the strip."""
+        conv, item = self.conv, self.work_item
+        channel = item.group * conv.columns + self.number * conv.weight.shape[2] + c
+        return self.epilogue(value, (item.image, item.row + y, item.across(x), channel))
 
-    if tiling.unit is not None:
-        pixel = conv.inner if conv.is_copied else conv.data.shape[3]
-        stride = conv.window.strides[1] * pixel * conv.data.dtype.bytes
-        strip = MatrixUnitStrip((plan.height, wide), stride, steps, weight, block, (used, width))
-        return matrix_unit_conv_tiles(tiling, tiling.unit, strip, (read, right, store_result))
+    def loops(self) -> Stmt:
+        """Return the loops over the tiles."""
+        tiling, conv, plan = self.tiling, self.conv, self.plan
+        wide, width = conv.window.output[1], conv.weight.shape[2]
+        if tiling.unit is not None:
+            pixel = conv.inner if conv.is_copied else conv.data.shape[3]
+            stride = conv.window.strides[1] * pixel * conv.data.dtype.bytes
+            size, columns = (plan.height, wide), (self.used, width)
+            strip = MatrixUnitStrip(size, stride, conv.steps, conv.weight, self.block, columns)
+            how = (self.read, self.right, self.store_result)
+            return matrix_unit_conv_tiles(tiling, tiling.unit, strip, how)
+        skips = taps_computed(conv, plan.height) < 1.0
 
-    def tile(row: PrimExpr, height: int, column: PrimExpr, columns: int) -> Stmt:
-        count, before = height * columns, row * wide + column * height
+        def tile(row: PrimExpr, height: int, column: PrimExpr, columns: int) -> Stmt:
+            place, size = (row, column), (height, columns)
+            if skips:
+                return _inside(self, place, size)
+            before, results = row * wide + column * height, plan.height * wide
+            ahead = prefetch_next_block(
+                tiling.prefetch,
+                conv.weight,
+                (self.block + 1, 0),
+                prod(conv.steps),
+                (before, results),
+                height * columns,
+            )
+            return self.tile(place, size, ([index(0)] * len(conv.steps), conv.steps), ahead)
+
+        down, across = cut(plan.height, min(plan.tile[0], plan.height)), cut(wide, plan.tile[1])
+        return for_parts(
+            down, lambda y, h: for_parts(across, lambda x, w: tile(y, h, x, w), "x"), "y"
+        )
+
+    def tile(
+        self,
+        place: tuple[PrimExpr, PrimExpr],
+        size: tuple[int, int],
+        taps: tuple[Sequence[PrimExpr], Sequence[int | PrimExpr]],
+        ahead: WeightPrefetch | None = None,
+    ) -> Stmt:
+        """Return a register tile.
+
+        Args:
+            place: Row and column of its first result in the strip.
+            size: Rows and columns of results.
+            taps: The first steps along K, and how many.
+            ahead: The next block of weights, of which it fetches a share.
+        """
+        plan, weight, steps = self.plan, self.conv.weight, self.conv.steps
+        first, extents = taps
 
         def pixel_of(r: PrimExpr | int) -> tuple[PrimExpr, PrimExpr]:
             position = index(r)
-            return row + position // columns, column + position % columns
+            return place[0] + position // size[1], place[1] + position % size[1]
 
-        def word_at(r: PrimExpr | int, place: PrimExpr) -> PrimExpr:
-            return read(*pixel_of(r), place_in(steps, place))
+        def word_at(r: PrimExpr | int, word: PrimExpr) -> PrimExpr:
+            return self.read(*pixel_of(r), place_in(steps, word))
 
+        def at(k: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
+            return tuple(step + start for step, start in zip(k, first, strict=True))
+
+        count = self.conv.corrections
         return register_tile(
-            tiling,
-            rows=count,
-            columns=used,
-            largest=(tallest * plan.tile[1], width),
-            steps=steps,
-            left=lambda r, k: read(*pixel_of(r), tuple(k)),
-            right=right,
-            epilogue=lambda r, c, value: store_result(*pixel_of(r), c, value),
+            self.tiling,
+            rows=prod(size),
+            columns=self.used,
+            largest=(min(plan.tile[0], plan.height) * plan.tile[1], weight.shape[2]),
+            steps=extents,
+            left=lambda r, k: self.read(*pixel_of(r), at(k)),
+            right=lambda k, c: self.right(at(k), c),
+            epilogue=lambda r, c, value: self.store_result(*pixel_of(r), c, value),
             dtype=weight.dtype,
-            weight_prefetch=prefetch_next_block(
-                tiling.prefetch, weight, (block + 1, 0), depth, (before, results), count
-            ),
-            corrections=corrections_of(weight, block, depth, conv.corrections, word_at),
+            weight_prefetch=ahead,
+            corrections=corrections_of(weight, self.block, prod(steps), count, word_at),
         )
 
-    down, across = cut(plan.height, tallest), cut(wide, plan.tile[1])
-    return for_parts(down, lambda y, h: for_parts(across, lambda x, w: tile(y, h, x, w), "x"), "y")
+
+def _inside(block: _Block, place: tuple[PrimExpr, PrimExpr], size: tuple[int, int]) -> Stmt:
+    """Return a tile of one row over the taps that any of its windows has inside the input."""
+    conv, item = block.conv, block.work_item
+    window = conv.window
+    start = item.across(place[1]) * window.strides[1] - window.padding[1]
+    last = start + (size[1] - 1) * window.strides[1]
+    row = item.row * window.strides[0] - window.padding[0]
+    bounds: list[tuple[TirVar, PrimExpr]] = []
+    first: list[PrimExpr] = []
+    extents: list[int | PrimExpr] = []
+    for axis, places in enumerate(((row, row), (start, last))):
+        extent, taps, distance = window.size[axis], window.kernel[axis], window.dilation[axis]
+        variables = [TirVar(f"{name}{axis}") for name in ("low", "high")]
+        bounds += zip(variables, taps_inside(places, extent, taps, distance), strict=True)
+        first.append(variables[0])
+        extents.append(variables[1] - variables[0])
+    body = block.tile(place, size, ([*first, index(0)], [*extents, conv.inner]))
+    return let_all(bounds, body)

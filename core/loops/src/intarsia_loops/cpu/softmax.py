@@ -2,10 +2,11 @@
 """Softmax and log-softmax along the last dimension: three passes over a row in the cache.
 
 Maximum, then ``exp(x - max)`` and its sum, then the scaling. Each pass is a reduction that waits
-for its own accumulator, so four accumulators run at once: up to four rows side by side, or up to
-four vectors of one long row. The second pass stores the exponentials, at most 16 KiB (half of a
-first-level cache of 32 KiB), so that they are computed once. Rows shorter than two vectors are the
-lanes of a vector, a vector of rows at a time.
+for its own accumulator, so four accumulators run at once: four rows of up to three vectors, two
+of up to eleven, or four vectors of one longer row. Long rows one by one are one stream of reads and
+one of writes, and their maxima need no registers of their own. The second pass stores the
+exponentials, at most 16 KiB (half of a first-level cache of 32 KiB), so that they are computed
+once. Rows shorter than two vectors are the lanes of a vector, a vector of rows at a time.
 
 Registers: 4 accumulators, and ``exp`` as a polynomial, some 6: 10 of 16. The three-pass algorithm
 with stored exponentials is that of Dukhan and Ablavatski, "Two-pass softmax algorithm" (2020),
@@ -48,11 +49,15 @@ from intarsia_ir.tir.tensor import lowest
 from intarsia_runtime.size import Dim
 
 from ..typical import extents, is_open
+from .exponential import exp_nonpositive
 from .group import operands
 from .loops import EpilogueStore, load, parallel, seq, serial, store, unflatten
 
 _ACCUMULATORS = 4
 """Vectors that run side by side."""
+
+_SHORT, _LONG = 4, 12
+"""Vectors from which on rows run in twos, and one by one."""
 
 _ROWS_BYTES = 16 * 1024
 """Most memory of the exponentials that rows side by side keep."""
@@ -151,7 +156,7 @@ def _short_row(work: _Softmax, result: Buffer, row: PrimExpr, size: PrimExpr) ->
         less, grown = TirVar("less", dtype), TirVar("grown", dtype)
         kept = store(result, (row, k), less if work.logarithm else grown)
         added = seq(kept, store(total, (0,), load(total, 0) + grown))
-        power = LetStmt(grown, intrinsic(Intrinsic.EXP, less), added)
+        power = LetStmt(grown, exp_nonpositive(less), added)
         return LetStmt(less, load(work.data, row, k) - load(most, 0), power)
 
     share = TirVar("share", dtype)
@@ -256,7 +261,7 @@ def _by_lanes(work: _Softmax, rows: int, size: int) -> Stmt:
                 work.put(stored, less if work.logarithm else grown, k, 0),
                 work.put(total, work.vector(total, 0, 0) + grown, 0, 0),
             )
-            power = LetStmt(grown, intrinsic(Intrinsic.EXP, less), stmts)
+            power = LetStmt(grown, exp_nonpositive(less), stmts)
             return LetStmt(less, work.vector(stored, k, 0) - work.vector(most, 0, 0), power)
 
         share = TirVar("share", work.data.dtype, lanes)
@@ -362,7 +367,9 @@ def _row_group_loops(work: _Softmax, rows: int, size: int, result: Buffer | None
         result: What keeps the powers of rows that are too long for the stack.
     """
     fitting = _ROWS_BYTES // (size * work.data.dtype.bytes)
-    some = max((n for n in (1, 2, _ACCUMULATORS) if n <= min(rows, fitting)), default=1)
+    whole = size // work.lanes
+    most = 1 if whole >= _LONG else 2 if whole >= _SHORT else _ACCUMULATORS
+    some = max((n for n in (1, 2, most) if n <= min(rows, fitting, most)), default=1)
     # Rows that begin at a vector are written faster, and ones that lie a page apart slower.
     width = (size // work.lanes + 1) * work.lanes
     stack = Buffer("kept", (some, width), work.data.dtype, MemoryScope.STACK)
@@ -397,7 +404,7 @@ def _rows(side: _RowGroup) -> Stmt:
             work.put(total, work.vector(total, s, 0) + counted, s, 0),
         )
         difference = work.read(work.row(side.first + r, column)) - largest[r]
-        return LetStmt(less, difference, LetStmt(grown, intrinsic(Intrinsic.EXP, less), stmts))
+        return LetStmt(less, difference, LetStmt(grown, exp_nonpositive(less), stmts))
 
     def give(r: int, _sum: int, column: PrimExpr, fresh: PrimExpr | None) -> Stmt:
         stored = work.vector(side.stored, side.begin + r, column)

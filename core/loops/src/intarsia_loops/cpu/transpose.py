@@ -8,6 +8,11 @@ instead of once for each element. Squares at the end overlap the ones before. A 
 strip of squares, whose columns stay in the first-level cache. XNNPACK's ``x32-transposec`` kernels
 and the 8x8 transpose of Intel's optimization manual do the same.
 
+A strip of a matrix that leaves the second-level cache would fetch its lines from memory for half of
+what they hold, one a row, where no prefetcher follows. Such a matrix is cut into tiles of rows, 128
+KiB each: a tile is read from the cache by all its strips but the first, and each strip writes at
+least two whole lines of every column.
+
 Where a dimension is open, its squares are counted when it runs; there is a version by elements for
 matrices that are smaller than a square.
 """
@@ -20,30 +25,24 @@ from typing import TypeAlias
 
 from intarsia_ir.graph.expr import tensor_type
 from intarsia_ir.ops.shape import Transpose
-from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, Ramp, TirVar, all_of, index, minimum
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, all_of, index, minimum
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
-from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt, Store
+from intarsia_ir.tir.stmt import IfStmt, LetStmt, Stmt
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
 from ..matrices import as_matrices
 from ..typical import extents
-from .loops import let_all, load, parallel, seq, serial, store
+from .interleave import TransposeRegisters, interleave_loops, open_interleave_loops
+from .loops import let_all, load, parallel, serial, store
 
 Square: TypeAlias = "Callable[[Buffer, Buffer, int, tuple[PrimExpr, PrimExpr, PrimExpr]], Stmt]"
 """``square(source, result, size, (image, row, column))``: the transpose of one square."""
 
-
-TransposeRegisters: TypeAlias = (
-    "Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt]"
-)
-"""``transpose_registers(rows, write)``: as of :class:`~intarsia_loops.cpu.tiling.CpuTiling`;
-squares of any power of two."""
-
-_STRIP = 16
-"""Small squares of a strip that one thread takes."""
+_TILE_BYTES, _TILES, _LINES = 128 * 1024, 8, 2
+"""Of the rows of a tile; tiles that threads share; lines of a column that a strip writes."""
 
 
 def transpose_kernel(
@@ -99,18 +98,34 @@ def transpose_loops(source: Buffer, result: Buffer, size: int, square: Square) -
         square: The transpose of one.
     """
     batch, rows, columns = source.shape
-    strips = -(-columns // size)
+    strips, height = -(-columns // size), _tile_rows(source, size)
+    tiles = -(-rows // height)
 
-    def strip(p: PrimExpr) -> Stmt:
-        image, column = p // strips, minimum((p % strips) * size, columns - size)
+    def strip(image: PrimExpr, tile: PrimExpr, number: PrimExpr) -> Stmt:
+        column = minimum(number * size, columns - size)
 
         def step(i: PrimExpr) -> Stmt:
-            row = minimum(i * size, rows - size)
+            row = minimum(tile * height + i * size, rows - size)
             return square(source, result, size, (image, row, column))
 
-        return serial(-(-rows // size), step)
+        return serial(-(-height // size), step)
 
-    return parallel(strips * batch, strip)
+    if tiles == 1:
+        return parallel(strips * batch, lambda p: strip(p // strips, index(0), p % strips))
+    return parallel(
+        tiles * batch, lambda p: serial(strips, lambda n: strip(p // tiles, p % tiles, n))
+    )
+
+
+def _tile_rows(source: Buffer, size: int) -> int:
+    """Return the rows of a tile: all of a matrix that stays in a second-level cache."""
+    batch, rows, columns = source.shape
+    row_bytes = columns * source.dtype.bytes
+    if rows * row_bytes <= 2 * _TILE_BYTES:
+        return rows
+    step = max(size, _LINES * 64 // source.dtype.bytes)
+    most = min(_TILE_BYTES // row_bytes, rows * batch // _TILES)
+    return min(rows, max(1, most // step) * step)
 
 
 def _open_kernel(
@@ -133,7 +148,7 @@ def _open_kernel(
     batch, rows, columns = (index(extent) for extent in source.shape)
     if isinstance(rows, IntImm) and 1 < rows.value < size and transpose_registers is not None:
         flat = replace(result, shape=(result.shape[0], result.shape[1] * rows.value))
-        wide = _open_interleave_loops(source, flat, transpose_registers)
+        wide = open_interleave_loops(source, flat, transpose_registers)
         fits: PrimExpr = columns >= 1 << (rows.value - 1).bit_length()
     elif any(isinstance(extent, IntImm) and extent.value < size for extent in (rows, columns)):
         return None
@@ -173,91 +188,3 @@ def _open_square_loops(source: Buffer, result: Buffer, size: int, square: Square
         return let_all([(image, p // strips), (column, across)], loop)
 
     return parallel(strips * batch, strip)
-
-
-def _open_interleave_loops(
-    source: Buffer, result: Buffer, transpose_registers: TransposeRegisters
-) -> Stmt:
-    """Return the loops of :func:`interleave_loops` for an open number of columns.
-
-    Nothing is written behind a square, so the last one may overlap the one before.
-    """
-    batch, rows, columns = source.shape
-    size = 1 << (rows - 1).bit_length()
-    wide = index(columns)
-    squares = (wide + (size - 1)) // size
-    strips = (squares + (_STRIP - 1)) // _STRIP
-
-    def strip(p: PrimExpr) -> Stmt:
-        # A division each, and not one for every vector.
-        image, begin, first = TirVar("image"), TirVar("begin"), TirVar("first")
-
-        def step(i: PrimExpr) -> Stmt:
-            body = _interleaved(source, result, (image, first), transpose_registers)
-            return LetStmt(first, minimum((begin + i) * size, wide - size), body)
-
-        loop = serial(minimum(squares - begin, _STRIP), step)
-        return let_all([(image, p // strips), (begin, p % strips * _STRIP)], loop)
-
-    return parallel(index(batch) * strips, strip)
-
-
-def interleave_loops(
-    source: Buffer, result: Buffer, transpose_registers: TransposeRegisters
-) -> Stmt:
-    """Return loops for ``result[b, j * rows + i] = source[b, i, j]``, a few rows, by small squares.
-
-    Columns are stored from left to right as vectors as long as a square has rows, in which what is
-    too much is overwritten by the next one; the last column of a square is stored as long as it is.
-
-    Args:
-        source: ``[batch, rows, columns]``, columns at least as many as a square has.
-        result: ``[batch, columns * rows]``.
-        transpose_registers: The transpose of some vectors.
-    """
-    batch, rows, columns = source.shape
-    size = 1 << (rows - 1).bit_length()
-    count = min(_STRIP, columns // size)
-    strips = -(-columns // (count * size))
-
-    def strip(p: PrimExpr) -> Stmt:
-        image, begin = p // strips, minimum((p % strips) * (count * size), columns - count * size)
-
-        def step(i: PrimExpr) -> Stmt:
-            return _interleaved(source, result, (image, begin + i * size), transpose_registers)
-
-        return serial(count, step)
-
-    return parallel(strips * batch, strip)
-
-
-def _interleaved(
-    source: Buffer,
-    result: Buffer,
-    place: tuple[PrimExpr, PrimExpr],
-    transpose_registers: TransposeRegisters,
-) -> Stmt:
-    """Transpose a small square of a few rows, at a matrix and a column."""
-    (image, first), rows = place, source.shape[1]
-    size = 1 << (rows - 1).bit_length()
-    across = [
-        Load(
-            source,
-            (image, index(min(row, rows - 1)), Ramp(first, 1, size)),
-            source.dtype,
-            size,
-        )
-        for row in range(size)
-    ]
-
-    def write(number: int, value: PrimExpr) -> Stmt:
-        used = rows if number == size - 1 else size
-        indices = (image, Ramp((first + number) * rows, 1, used))
-        if used == size:
-            return Store(result, indices, value)
-        part = Buffer("part", (size,), source.dtype, MemoryScope.REGISTER)
-        store_all = Store(part, (Ramp(index(0), 1, size),), value)
-        taken = Load(part, (Ramp(index(0), 1, used),), source.dtype, used)
-        return Allocate(part, seq(store_all, Store(result, indices, taken)))
-
-    return transpose_registers(across, write)
