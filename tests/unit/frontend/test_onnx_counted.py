@@ -76,6 +76,48 @@ def vector(*numbers: int) -> np.ndarray:
     return np.array(numbers, I64)
 
 
+COLLECTING = """
+<ir_version: 9, opset_import: ["" : 17]>
+g (int64 n, float[N] x, float bound) => (float[r, 2, c] y, float z) {
+    zero = Constant <value = float {0.0}> ()
+    one = Constant <value = float {1.0}> ()
+    z, y = Loop (n, , zero) <body = b (int64 i, bool c, float s) => (bool d, float t, float[2, m] row) {
+        d = Identity (c)
+        t = Add (s, one)
+        found = Greater (x, bound)
+        kept = Compress (x, found)
+        moved = Add (kept, s)
+        axes = Constant <value_ints = [0]> ()
+        a = Unsqueeze (kept, axes)
+        b = Unsqueeze (moved, axes)
+        row = Concat <axis = 0> (a, b)
+    }>
+}
+"""
+
+
+def test_a_loop_collects_rows_of_a_size_that_iterations_compute() -> None:
+    data = onnx.parser.parse_model(COLLECTING).SerializeToString()
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    artifact = intarsia.build(data, "llvm")
+    assert not artifact.placement.host
+    with artifact.load(threads=1) as executable:
+        for count, bound in ((3, 0.5), (1, 0.5), (0, 0.5), (7, -1.0), (2, 9.0)):
+            feeds = {"n": np.array(count), "x": floats(9), "bound": np.array(bound, F32)}
+            wanted = session.run(None, feeds)
+            for mine, theirs in zip(executable.run(feeds).values(), wanted, strict=True):
+                np.testing.assert_array_equal(mine, theirs, strict=True)
+
+
+def test_rows_of_a_loop_that_differ_in_size_end_the_run() -> None:
+    data = onnx.parser.parse_model(COLLECTING.replace("(x, bound)", "(x, s)")).SerializeToString()
+    with (
+        intarsia.build(data, "llvm").load(threads=1) as executable,
+        pytest.raises(ModelError, match="elements that are joined differ in size"),
+    ):
+        executable.run({"n": np.array(2), "x": np.array([0.5, 2, -1], F32), "bound": F32(0)})
+
+
 def test_non_zero_and_what_follows() -> None:
     nodes = [
         node("Greater", "x half", "m"),

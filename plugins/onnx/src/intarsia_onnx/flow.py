@@ -71,14 +71,21 @@ class Flow(Struct, frozen=True, eq=False):
         builder: Builder,
         condition: Expr,
         branches: tuple[Branch, Branch],
+        computed: Iterable[Expr] = (),
     ) -> tuple[Expr, ...]:
         """Return the results of a call that carries out one of two branches.
 
         Their types are equal, or differ in sizes: each size becomes a variable that the chosen
         branch decides.
+
+        Args:
+            builder: The node.
+            condition: One bool.
+            branches: What they give.
+            computed: Values of the node itself that are computed before the choice.
         """
         span, known = builder.span, builder.folder.run_sizes
-        outside = self.values() | known.definers
+        outside = self.values() | known.definers | {*computed}
         types, pairs = _joined_types(branches, known)
         results = [
             [*(builder.size_tensor(pair[n]) for pair in pairs.values()), *branch.results]

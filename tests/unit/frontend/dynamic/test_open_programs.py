@@ -13,6 +13,7 @@ import onnxruntime as ort
 import pytest
 
 import intarsia
+from intarsia.cli.main import main
 from intarsia.driver import open_program
 from intarsia.driver.artifact import Artifact
 from intarsia.driver.request import BuildRequest
@@ -22,7 +23,7 @@ from intarsia_runtime.errors import ArtifactError, ModelError, UnsupportedError
 from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.executors.vm import VmExecutor
 
-from .test_open_plan import CASES, ML, body, drawn, hosted, looped, op
+from .test_open_plan import CASES, ML, F, body, drawn, hosted, looped, op
 
 pytest.importorskip("intarsia_llvm", reason="needs a backend whose kernels take sizes")
 
@@ -71,6 +72,21 @@ def test_a_node_of_which_no_code_can_be_made_becomes_a_step(
         x = drawn(3, 4)
         wanted = ort.InferenceSession(hosted().SerializeToString()).run(None, {"x": x})[0]
         np.testing.assert_allclose(executable.run([x])["y"], wanted, rtol=1e-5)
+
+
+def test_the_reason_of_a_step_is_why_it_is_not_compiled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not that it could not be written out while the model was read."""
+    flat = op("Flatten", "s", "f", axis=0)
+    data = looped(body(flat, op("Squeeze", "f", "t"), op("ReduceMax", "t", "r"), t=F, r=F))
+    data = data.SerializeToString()
+    reason = "'body': the rank of what Squeeze leaves of (1, 4*n) is only known at run time"
+    made = intarsia.build(data, "llvm")
+    assert made.placement.host[0].reason == reason
+    (tmp_path / "m.onnx").write_bytes(data)
+    assert main(["explain", str(tmp_path / "m.onnx"), "--target", "llvm"]) == 0
+    assert f"'last' (Loop) runs on the host: {reason}" in capsys.readouterr().out
 
 
 def test_a_failure_that_names_no_node_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:

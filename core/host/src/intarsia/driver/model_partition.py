@@ -78,8 +78,8 @@ def partition_model(request: BuildRequest) -> ModelPartition:
             request = replace(request, shapes=shapes, range_guards=choices.guards())
         try:
             opened = _partition_open(request)
-        except (UnsupportedError, TypeRuleError):
-            program = import_open_program(request)
+        except (UnsupportedError, TypeRuleError) as refused:
+            program = import_open_program(request, refused=refused)
             if program is not None:
                 return _partition_program(request, program)
             if request.executor.kind != VM or request.range_guards:

@@ -9,6 +9,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.walk import calls
@@ -32,9 +34,14 @@ MOST_HOSTED = 32
 
 
 def import_open_program(
-    request: BuildRequest, hosted: Mapping[str, str] = MappingProxyType({})
+    request: BuildRequest,
+    hosted: Mapping[str, str] = MappingProxyType({}),
+    *,
+    refused: IntarsiaError | None = None,
 ) -> DynamicModel | None:
     """Import a model as a program whose pieces have open sizes; ``None`` as of the function below.
+
+    ``refused`` is why it is not compiled whole: that is the reason of the step that it names.
 
     Raises:
         IntarsiaError: A node can be neither compiled nor carried out.
@@ -46,10 +53,20 @@ def import_open_program(
         return None
     with collecting_guards():
         program = request.source.program(static_shapes(request.shapes), hosted=hosted)
-    return None if isinstance(program, IRModule) else program
+    if isinstance(program, IRModule):
+        return None
+    where = "" if refused is None else f" {refused.where} ("
+    named = [name for name in program.reasons if f" {name} (" in where]
+    if refused is None or not named:
+        return program
+    return structs.replace(
+        program, reasons={**program.reasons, **dict.fromkeys(named, refused.message)}
+    )
 
 
-def compile_open_program(request: BuildRequest) -> Artifact | None:
+def compile_open_program(
+    request: BuildRequest, refused: IntarsiaError | None = None
+) -> Artifact | None:
     """Compile a model as a program whose pieces have open sizes.
 
     A node that cannot be compiled for open sizes becomes a step of the program, and the rest is
@@ -66,7 +83,7 @@ def compile_open_program(request: BuildRequest) -> Artifact | None:
     hosted: dict[str, str] = {}
     while True:
         request.progress("import")
-        program = import_open_program(request, hosted)
+        program = import_open_program(request, hosted, refused=refused)
         if program is None:
             return None
         try:
@@ -107,7 +124,7 @@ def compile_instead(request: BuildRequest, refused: UnsupportedError | TypeRuleE
         UnsupportedError: It is that.
     """
     try:
-        program = compile_open_program(request)
+        program = compile_open_program(request, refused)
     except _REFUSED as reason:
         if isinstance(refused, TypeRuleError) or reason.message == refused.message:
             raise refused from reason

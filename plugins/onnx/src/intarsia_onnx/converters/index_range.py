@@ -93,7 +93,8 @@ def required_of_all(
         )
     guard = Guard(*NEVER, f"{node.span}: {why}")
     wholes = tuple(values)
-    return node.flow.choose(node, holds, (Branch(wholes), Branch(wholes, (guard,))))
+    branches = (Branch(wholes), Branch(wholes, (guard,)))
+    return node.flow.choose(node, holds, branches, computed=wholes)
 
 
 def in_range_of_many(node: NodeContext, x: Expr, indices: Expr, first: int = 0) -> Expr:

@@ -18,7 +18,7 @@ from intarsia_ir.ops import control
 from ..builder import STATIC_HINT, sizes_of
 from ..context import NodeContext
 from ..graph import Graph
-from .ragged import ragged_list, ragged_sequence
+from .ragged import Ragged, ragged_list, ragged_sequence, stacked_elements
 from .sequences import tensors_of
 
 MOST_ROUNDS = 6
@@ -77,6 +77,8 @@ class IterationBody(Struct, eq=False):
         sizes: The sizes that change.
         gathered: For each value that iterations collect by handing it on: the rank of an element
             of a sequence, which are two of ``carried``; ``None`` for one tensor.
+        stacked: Of the values in ``gathered`` whose elements are stacked behind the loop, by
+            number: the sizes of an element.
     """
 
     results: tuple[Expr, ...]
@@ -88,6 +90,7 @@ class IterationBody(Struct, eq=False):
     guards: tuple[Guard, ...]
     sizes: list[IterationSize] = field(default_factory=list[IterationSize])
     gathered: list[int | None] = field(default_factory=list["int | None"])
+    stacked: dict[int, Sequence[Size]] = field(default_factory=dict[int, "Sequence[Size]"])
 
     def collect(
         self,
@@ -100,14 +103,14 @@ class IterationBody(Struct, eq=False):
 
         Args:
             node: The loop.
-            rows: What an iteration gives.
+            rows: What an iteration gives. Of those whose size an iteration computes, the elements
+                are stacked behind the loop, where they must be of one size.
             appended: How many of them, the last ones, are elements of sequences and may differ in
                 size.
             known: Size variables of before the loop.
 
         Raises:
-            UnsupportedError: The model is built with known sizes, or a value has another size in
-                each iteration.
+            UnsupportedError: The model is built with known sizes.
         """
         if not is_collecting():
             raise node.unsupported(
@@ -120,7 +123,7 @@ class IterationBody(Struct, eq=False):
             shape = sizes_of(row)
             if self.is_changing(node, row, known):
                 if number < len(rows) - appended:
-                    raise node.unsupported(f"the values {node.op_type} collects differ in size")
+                    self.stacked[len(self.gathered)] = shape
                 totals.append(self._collect_ragged(node, row, size))
                 continue
             type_ = control.stacked_type(tensor_type(row), size.iteration)
@@ -159,10 +162,15 @@ class IterationBody(Struct, eq=False):
         last = dict(zip(self.changing, fields, strict=False))
         state = [last.get(n, x) for n, x in enumerate(iterations.state)]
         rest = iter(fields[len(self.changing) :])
-        collected = [
-            next(rest) if rank is None else ragged_sequence(node, next(rest), next(rest), rank)
-            for rank in self.gathered
-        ]
+        collected: list[Expr] = []
+        for number, rank in enumerate(self.gathered):
+            if rank is None:
+                collected.append(next(rest))
+            elif number in self.stacked:
+                elements = Ragged(next(rest), next(rest), rank)
+                collected.append(stacked_elements(node, elements, rank, self.stacked[number]))
+            else:
+                collected.append(ragged_sequence(node, next(rest), next(rest), rank))
         return (*state, *collected, *rest)
 
 

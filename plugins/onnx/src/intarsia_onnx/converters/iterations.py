@@ -21,7 +21,7 @@ from ..context import NodeContext
 from ..draws import DRAWING
 from ..flow import Flow
 from ..names import all_nodes
-from .iteration_bodies import IterationBody, Iterations, passes_condition, settled_body
+from .iteration_bodies import Iterations, passes_condition, settled_body
 
 ENDLESS = 1 << 31
 """Iterations that are no limit: so many are made by nobody."""
@@ -107,12 +107,10 @@ def _iterated(
         )
     rows: list[Expr] = []
     is_counted = iterations.most != -1 and condition is None
-    last = collected[len(collected) - appended :]
-    if (collected and not is_counted) or any(body.is_changing(node, x, before) for x in last):
+    if (collected and not is_counted) or any(body.is_changing(node, x, before) for x in collected):
         body.collect(node, collected, appended, before)
     else:
         rows = collected
-    _check_rows(node, body, rows, before)
     require_all(body.guards)
     nexts = [node.size_tensor(size.next) for size in body.sizes]
     numbers = [Var(size.iteration.name, control.SIZE) for size in body.sizes]
@@ -145,22 +143,6 @@ def _iterated(
     for size, field in zip(body.sizes, fields, strict=False):
         node.folder.run_sizes.define_result(size.last, field)
     return body.outputs(node, iterations, fields[len(nexts) :])
-
-
-def _check_rows(
-    node: NodeContext, body: IterationBody, rows: Sequence[Expr], before: frozenset[str]
-) -> None:
-    """Check that what iterations collect has a size that is known before the first one.
-
-    Raises:
-        UnsupportedError: Each iteration computes a size of its own.
-    """
-    known = before | {size.iteration.name for size in body.sizes}
-    for row in rows:
-        sizes = [size for size in tensor_type(row).shape if isinstance(size, Dim)]
-        inside = {name for size in sizes for name in size.variables()} - known
-        for name in sorted(inside & node.folder.run_sizes.names):
-            raise node.unsupported(f"a loop that collects rows whose size it computes ({name})")
 
 
 def _substituted(type_: TensorType, sizes: Mapping[str, Size]) -> TensorType:

@@ -155,16 +155,32 @@ def joined_elements(node: NodeContext, sequence: Ragged, rank: int) -> Expr:
     return node.reshape(sequence.items, (total, *sizes))
 
 
-def stacked_elements(node: NodeContext, sequence: Ragged, rank: int) -> Expr:
-    """Stack the elements, of a known rank, along a new first dimension."""
+def stacked_elements(
+    node: NodeContext, sequence: Ragged, rank: int, known: Sequence[Size] = ()
+) -> Expr:
+    """Stack the elements, of a known rank, along a new first dimension.
+
+    Args:
+        node: The node that stacks them.
+        sequence: The elements.
+        rank: Of each.
+        known: Sizes of each, of which the numbers are kept.
+    """
     sizes = _common_sizes(node, sequence, range(rank))
+    for axis, size in enumerate(known):
+        if isinstance(size, int):
+            sizes[axis] = size
     return node.reshape(sequence.items, (sequence.count, *sizes))
 
 
 def _common_sizes(node: NodeContext, sequence: Ragged, axes: range) -> list[Size]:
-    """Return sizes that all elements have in common; a run in which they differ fails."""
+    """Return sizes that all elements have in common; a run in which they differ fails.
+
+    They are 0 if there are no elements.
+    """
     columns = node.slice(sequence.shapes, 1, 1 + axes.start, 1 + axes.stop)
-    first = node.slice(columns, 0, 0, 1)
+    behind = node.array(np.zeros((1, len(axes)), np.int64))
+    first = node.slice(node.concat([columns, behind], 0), 0, 0, 1)
     same = node.call(compare.Equal, columns, first)
     holds = node.call(reduce.All, same, attrs=reduce.All.Attrs(axes=(0, 1), keepdims=False))
     row = required(node, holds, first, "elements that are joined differ in size")
