@@ -33,7 +33,7 @@ from intarsia_ir.ops.shape import Concatenate, Split
 from intarsia_ir.tir.module import FusedGroup
 
 from .cost import is_cheap, reads_once
-from .matrices import swaps_matrices
+from .matrices import reads_across, swaps_matrices
 from .values import NodeResult, is_view, results_of, value_of
 
 MAX_CALLS = 12
@@ -214,7 +214,7 @@ class _Fuser(Struct):
         calls = len(group.calls) + len(other.calls) + 1
         if _is_alone(last) or _is_alone(call) or not isinstance(call.type, TensorType):
             return False
-        if self.matrices_apart and (swaps_matrices(call) or _is_read_across(last, call)):
+        if self.matrices_apart and (swaps_matrices(call) or reads_across(last, call)):
             return False
         if heavy is not None:
             epilogue = call.op.kind is OpKind.ELEMWISE and _shape(last) == _shape(call)
@@ -238,11 +238,6 @@ class _Fuser(Struct):
 
 def _is_alone(call: Call) -> bool:
     return call.op in _ALONE or call.op.loops is not None
-
-
-def _is_read_across(last: Call, call: Call) -> bool:
-    """Whether an element-wise call reads a transposed matrix; others may read a part of it."""
-    return call.op.kind is OpKind.ELEMWISE and swaps_matrices(last)
 
 
 def _shape(call: Call) -> Shape:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import prod
 
 from intarsia_ir.graph.expr import Call, tensor_type
+from intarsia_ir.graph.op import OpKind
 from intarsia_ir.ops.shape import Transpose
 
 from .typical import extents, typical
@@ -53,3 +54,8 @@ def swaps_matrices(call: Call) -> bool:
     if matrices is None or typical(prod(shape)) < LEAST_ELEMENTS:
         return False
     return all(typical(side) >= LEAST_SIDE for side in matrices[1:])
+
+
+def reads_across(last: Call, call: Call) -> bool:
+    """Whether an element-wise call reads a transposed matrix; others may read a part of it."""
+    return call.op.kind is OpKind.ELEMWISE and swaps_matrices(last)

@@ -14,6 +14,7 @@ from intarsia_ir.graph.types import TensorType, variable
 from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .graph import Graph, Node, UnsupportedAttribute, ValueInfo
+from .label_classes import give_classes_shapes
 from .tensors import element_type, is_element_type, onnx_code
 
 Message: TypeAlias = Any
@@ -69,7 +70,7 @@ class FunctionBodies:
                 if dim.dim_value < 0:  # open, as some exporters write it
                     dim.Clear()
         del message.graph.value_info[:]
-        self._give_classes_shapes(message)
+        give_classes_shapes(self._onnx, message)
         try:
             self._hide_long_vectors(message)
             inferred = self._onnx.shape_inference.infer_shapes(message, data_prop=True)
@@ -96,20 +97,6 @@ class FunctionBodies:
                     for axis, size in enumerate(type_.shape)
                 )
         return found
-
-    def _give_classes_shapes(self, message: Message) -> None:
-        """Write casts for first versions of LabelEncoder, of which ONNX infers no shape."""
-        code = self._onnx.TensorProto
-        texts = {
-            info.name
-            for info in message.graph.input
-            if info.type.tensor_type.elem_type == code.STRING
-        }
-        for node in message.graph.node:
-            has_classes = any(attribute.name == "classes_strings" for attribute in node.attribute)
-            if node.op_type == "LabelEncoder" and has_classes and texts.issuperset(node.input):
-                inputs, outputs = node.input, node.output
-                node.CopyFrom(self._onnx.helper.make_node("Cast", inputs, outputs, to=code.INT64))
 
     def _hide_long_vectors(self, message: Message) -> None:
         """Keep ONNX from following values of vectors too long to be shapes.
