@@ -81,7 +81,8 @@ COLLECTING = """
 g (int64 n, float[N] x, float bound) => (float[r, 2, c] y, float z) {
     zero = Constant <value = float {0.0}> ()
     one = Constant <value = float {1.0}> ()
-    z, y = Loop (n, , zero) <body = b (int64 i, bool c, float s) => (bool d, float t, float[2, m] row) {
+    z, y = Loop (n, , zero) <
+      body = b (int64 i, bool c, float s) => (bool d, float t, float[2, m] row) {
         d = Identity (c)
         t = Add (s, one)
         found = Greater (x, bound)
