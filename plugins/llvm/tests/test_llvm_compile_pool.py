@@ -17,8 +17,9 @@ from intarsia_llvm import codegen, compile_pool
 from intarsia_llvm.codegen import tir_codegen
 from intarsia_llvm.compile_pool import compile_objects
 from intarsia_llvm.emit.module import emit_module, emit_parts
+from intarsia_llvm.optimize import SCHEDULED
 from intarsia_llvm.target import machine
-from intarsia_loops.cpu.loops import load, parallel, serial, store
+from intarsia_loops.cpu.loops import load, parallel, serial, store, vectorized
 from intarsia_runtime.artifact.plan import CallPlan
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ToolchainError
@@ -62,6 +63,29 @@ def test_kernels_are_in_parts_by_their_size_and_all_else_is_in_the_second(model)
     assert "declare hidden void @add_1(ptr)" in exported
     assert len(list(emit_parts(MODULE, model, 0, 3 * len(parts[0])))) == 3
     assert [emit_module(MODULE, model, 0)] == list(emit_parts(MODULE, model, 0, 1 << 30))
+
+
+def adds_vectors(number: int) -> PrimFunc:
+    """The same with vectors, so that LLVM has no loop to vectorize."""
+    a = Buffer("a", (SIZE, 8), DType.INT32)
+
+    def row(i):
+        return vectorized(8, lambda j: store(a, (i, j), load(a, i, j) + number))
+
+    return PrimFunc(f"add_{number}", (a,), 1, parallel(SIZE, row))
+
+
+def test_kernels_that_llvm_vectorizes_have_parts_of_their_own(model) -> None:
+    kernels = (adds(1), adds_vectors(2), adds(3), adds_vectors(4))
+    module = TensorModule(kernels, NO_PLAN)
+    size = len(next(emit_parts(TensorModule(kernels[:1], NO_PLAN), model, 0, 1)))
+    parts = [text for text in emit_parts(module, model, 0, 1) if "define hidden void @add" in text]
+    assert len(parts) == 4
+    for text in parts:
+        by_vectors = any(f"define hidden void @add_{number}(" in text for number in (2, 4))
+        assert (SCHEDULED in text) is by_vectors
+    (whole,) = emit_parts(module, model, 0, 4 * size)
+    assert SCHEDULED not in whole
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])

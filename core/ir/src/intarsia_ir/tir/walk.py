@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
+from operator import attrgetter
 from typing import TypeAlias, assert_never
 
 from intarsia_runtime.errors import VerifyError
@@ -38,27 +39,35 @@ from .tensor import ArgReduction, Reduction, Tensor
 ExprRule: TypeAlias = Callable[[PrimExpr], PrimExpr | None]
 
 
+def _none(_expr: PrimExpr) -> tuple[PrimExpr, ...]:
+    return ()
+
+
+def _value(expr: PrimExpr) -> tuple[PrimExpr, ...]:
+    assert isinstance(expr, CastExpr | Broadcast | ReduceLanes)  # as the table says
+    return (expr.value,)
+
+
+def _base(expr: PrimExpr) -> tuple[PrimExpr, ...]:
+    assert isinstance(expr, Ramp)  # as the table says
+    return (expr.base,)
+
+
+_CHILDREN: Mapping[type, Callable[[PrimExpr], tuple[PrimExpr, ...]]] = {
+    **dict.fromkeys((IntImm, FloatImm, TirVar), _none),
+    **dict.fromkeys((Load, Read), attrgetter("indices")),
+    **dict.fromkeys((CallIntrinsic, CallTarget), attrgetter("args")),
+    **dict.fromkeys((Select, IfThenElse), attrgetter("condition", "a", "b")),
+    **dict.fromkeys((CastExpr, Broadcast, ReduceLanes), _value),
+    Binary: attrgetter("a", "b"),
+    Ramp: _base,
+}
+"""Of each class of expressions, what returns the operands: more is asked of nothing else."""
+
+
 def children(expr: PrimExpr) -> tuple[PrimExpr, ...]:
     """Return the direct operands of an expression, in order."""
-    match expr:  # the most frequent first: this is asked more often than anything else
-        case IntImm() | TirVar():
-            return ()
-        case Binary():
-            return (expr.a, expr.b)
-        case Load() | Read():
-            return expr.indices
-        case Select() | IfThenElse():
-            return (expr.condition, expr.a, expr.b)
-        case CastExpr() | Broadcast() | ReduceLanes():
-            return (expr.value,)
-        case CallIntrinsic() | CallTarget():
-            return expr.args
-        case Ramp():
-            return (expr.base,)
-        case FloatImm():
-            return ()
-        case _:
-            assert_never(expr)
+    return _CHILDREN[type(expr)](expr)
 
 
 def with_children(expr: PrimExpr, new: tuple[PrimExpr, ...]) -> PrimExpr:
@@ -149,7 +158,11 @@ def rewrite(
         if below:
             stack += [node, *below]
             continue
-        rebuilt = with_children(node, tuple([memo[child] for child in operands]))
+        rebuilt = node
+        for child in operands:
+            if memo[child] is not child:
+                rebuilt = with_children(node, tuple([memo[child] for child in operands]))
+                break
         result = rule(rebuilt)
         memo[node] = rebuilt if result is None else result
     return memo[root]

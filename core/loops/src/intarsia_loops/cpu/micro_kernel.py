@@ -35,16 +35,16 @@ from intarsia_ir.tir.expr import (
     const,
     index,
 )
-from intarsia_ir.tir.stmt import Allocate, Stmt, Store
+from intarsia_ir.tir.stmt import Allocate, Stmt
 from intarsia_ir.tir.walk import expr_nodes, statements, substitute
 from intarsia_runtime.dtype import DType
 
-from ..cost import has_long_function
 from ..typical import typical
 from .corrections import Corrections
 from .lane_loop import LeftElement, RightElement, lane_loop
 from .loops import load, seq, serial, store, unrolled, vectorized
 from .prefetch import OpenWeightPrefetch, WeightPrefetch, with_prefetch
+from .tile_stores import tile_stores
 from .tiling import CpuTiling
 
 _MIN_ACCUMULATORS = 8
@@ -74,8 +74,8 @@ def register_tile(
 
     Args:
         tiling: Tile of the machine.
-        rows: Rows of this tile.
-        columns: Columns of this tile; lanes behind them are not stored.
+        rows: Of this tile.
+        columns: Of this tile; lanes behind them are not stored.
         largest: Rows and columns of the kernel's largest tile, whose order of sums all tiles have.
         steps: Extents of the loops over K, outermost first.
         left: ``left(row, step)``: the element of A to broadcast.
@@ -84,15 +84,14 @@ def register_tile(
         dtype: Element type.
         weight_prefetch: The next block of B; each step prefetches a share.
         initial: ``initial(row, column)``: what a sum starts from, not zero.
-        corrections: Of B, added behind the last step.
-        is_one_of_several: Whether the kernel has tiles of several sizes. A long epilogue is then a
-            loop over rows whose sums are on the stack, not written out for each row of each tile.
+        corrections: Of B, added at the end.
+        is_one_of_several: Whether the kernel has tiles of several sizes (``tile_stores.py``).
     """
     lanes, vectors = tiling.lanes, -(-columns // tiling.lanes)
     partial_sums, extents = _partial_sums(tiling, largest, steps) if initial is None else (1, steps)
     acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, MemoryScope.REGISTER)
-    sides, rows_of = (left, right), (rows, _unrolled_rows)
-    by_lanes = lane_loop(tiling, acc, rows_of, sides, steps, weight_prefetch)
+    of_rows, ahead = (rows, _unrolled_rows), weight_prefetch
+    by_lanes = lane_loop(tiling, acc, of_rows, (left, right), steps, ahead)
 
     def nest(step: tuple[PrimExpr, ...]) -> Stmt:
         if tiling.micro_kernel is not None and len(step) == len(steps) - 1:
@@ -108,17 +107,12 @@ def register_tile(
             total, a, b = load(acc, acc_row, column), left(row, own_step), right(own_step, column)
             return store(acc, (acc_row, column), _added(tiling, total, a, b))
 
-        body, prefetch = _each_accumulator(acc, lanes, multiply_add), weight_prefetch
-        return body if prefetch is None else prefetch.around(body, step, extents, (rows, lanes))
+        body = _each_accumulator(acc, lanes, multiply_add)
+        return body if ahead is None else ahead.around(body, step, extents, (rows, lanes))
 
-    if is_one_of_several and _is_long(epilogue, dtype):
-        stores = _looped_stores(acc, rows, columns, lanes, epilogue)
-    else:
-        stores = _unrolled_rows(
-            rows, lambda r: _store_row(acc, (r, rows), columns, lanes, epilogue)
-        )
-    operands = _distant_operands(epilogue, rows, columns, lanes, dtype)
+    operands = _distant_operands(epilogue, (rows, columns, lanes), dtype)
     sums = seq(_cleared(acc, lanes, initial), nest(()), *_corrected(tiling, acc, rows, corrections))
+    stores = tile_stores(acc, (rows, columns, lanes), epilogue, is_looped=is_one_of_several)
     return Allocate(acc, with_prefetch(tiling.prefetch, operands, seq(sums, stores)))
 
 
@@ -171,12 +165,11 @@ def _cleared(
 
 def _distant_operands(
     epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
-    rows: int,
-    columns: int,
-    lanes: int,
+    tile: tuple[int, int, int],
     dtype: DType,
 ) -> Iterator[PrimExpr]:
     """Yield the loads of large arrays in the epilogue of a tile, one a vector."""
+    rows, columns, lanes = tile
     row, column = TirVar("r"), TirVar("v")
     stored = epilogue(row, column, const(0, dtype))
     distant = [
@@ -188,34 +181,6 @@ def _distant_operands(
         for first in range(0, columns, lanes):
             for read in distant:
                 yield substitute(read, {row: index(r), column: index(first)})
-
-
-def _is_long(epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt], dtype: DType) -> bool:
-    """Whether an epilogue becomes many instructions."""
-    stored = epilogue(TirVar("r"), TirVar("c"), const(0, dtype))
-    stores = [stmt for stmt in statements(stored) if isinstance(stmt, Store)]
-    return any(has_long_function(stmt.value) for stmt in stores)
-
-
-def _looped_stores(
-    acc: Buffer,
-    rows: int,
-    columns: int,
-    lanes: int,
-    epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
-) -> Stmt:
-    """Put the sums of a tile on the stack, and run the epilogue row by row.
-
-    That costs a store and a load of a vector, which a function of 30 instructions hides.
-    """
-    sums = Buffer("sums", (rows, acc.shape[1]), acc.dtype, MemoryScope.STACK)
-
-    def keep(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
-        return store(sums, (r, c), value)
-
-    held = _unrolled_rows(rows, lambda r: _store_row(acc, (r, rows), acc.shape[1], lanes, keep))
-    loop = serial(rows, lambda r: _store_row(sums, (r, rows), columns, lanes, epilogue), "r")
-    return Allocate(sums, seq(held, loop))
 
 
 def _unrolled_rows(rows: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:
@@ -266,26 +231,3 @@ def _row_and_step(
     if partial_sums == 1:
         return acc_row, step
     return acc_row % rows, (*step[:-1], step[-1] * partial_sums + acc_row // rows)
-
-
-def _store_row(
-    acc: Buffer,
-    row_of: tuple[PrimExpr, int],
-    columns: int,
-    lanes: int,
-    epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
-) -> Stmt:
-    """Run the epilogue on a row, vector by vector; the last vector has the columns that remain."""
-    row, rows = row_of
-    stmts: list[Stmt] = []
-
-    def total(column: PrimExpr) -> PrimExpr:
-        value = load(acc, row, column)
-        for first in range(rows, acc.shape[0], rows):
-            value = value + load(acc, row + first, column)
-        return value
-
-    for start in range(0, columns, lanes):
-        used = min(lanes, columns - start)
-        stmts.append(vectorized(used, lambda i, s=start: epilogue(row, i + s, total(i + s))))
-    return seq(*stmts)

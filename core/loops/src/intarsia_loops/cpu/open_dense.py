@@ -6,11 +6,11 @@ rows, and smaller tiles the remainder (:class:`RowTiles`). The last tile ends at
 overlaps the one before, so some rows are computed twice, with the same result. Tiles have 14, 10, 6
 and 4 rows on AVX-512, 6 and 4 on AVX2: from 8 rows on that costs at most 1.13 times as much as
 tiles for that number (``tiling.tile_cost``). M = 1, as in decoding one token, has a version with
-several partial sums for each result. 2 and 3 rows are one tile, which reads the weights once.
+several partial sums for each result. 2 and 3 rows are a tile of 4, which reads the weights once.
 
 Loops, outermost first::
 
-    version: one row, fewer than 4, or more
+    version: one row, or more
       parallel: panels of tiles x groups of blocks of B
         for block of B in the group:        # [K, width], stays in the first-level cache
           for tile of the panel:            # micro_kernel.py: all of K, accumulators in registers
@@ -179,13 +179,14 @@ def open_dense_loops(
         return with_tiles(tuple(dict.fromkeys((largest, small))), (small,))
 
     def version(sizes: tuple[int, ...]) -> Stmt:
-        if sizes == (1,) and largest >= _FULL:
-            few = with_tiles((_FULL - 1,), (_FULL - 1,))
-            return IfStmt(index(left.m) > 1, few, with_tiles((1,), ()))
-        middle = tuple(size for size in _MIDDLE if size + _FULL <= sizes[0])
-        return with_tiles((sizes[0], *middle, *sizes[1:]), middle)
+        if sizes == (1,):
+            return with_tiles((1,), ())
+        smaller = (*(size for size in _MIDDLE if size + _FULL <= sizes[0]), *sizes[1:])
+        return with_tiles((sizes[0], *smaller), smaller)
 
-    return tile_versions(index(left.m), largest, version)
+    if largest <= _FULL:
+        return tile_versions(index(left.m), largest, version)
+    return IfStmt(index(left.m) > 1, version((largest, _FULL)), version((1,)))
 
 
 class _OpenProduct(Struct, frozen=True):

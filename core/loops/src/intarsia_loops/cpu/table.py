@@ -131,8 +131,12 @@ class Schedules(Struct, frozen=True):
         outer = list(a.shape[:-1])
         outputs = attrs.outputs
         tiling = self._shape(target, anchor)
-        loops = open_dense_loops if isinstance(prod(outer), Dim) else dense_loops
-        return anchor.function(loops(tiling, flat_rows(a), weight, outputs, anchor.epilogue, outer))
+        args = (tiling, flat_rows(a), weight, outputs, anchor.epilogue, outer)
+        if not isinstance(prod(outer), Dim):
+            return anchor.function(dense_loops(*args))
+        # Two open axes behind the batch are the pixels of an image.
+        is_image = sum(isinstance(size, Dim) for size in outer[1:]) > 1
+        return anchor.function(open_dense_loops(*args, many=is_image))
 
     def matmul(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``matmul`` of two values known at run time."""

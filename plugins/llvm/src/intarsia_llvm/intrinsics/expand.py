@@ -104,7 +104,10 @@ def expand_intrinsics(
         if known is None:
             known = rule(expr)
             if known is None:
-                known = with_children(expr, tuple([walk(part) for part in children(expr)]))
+                parts = children(expr)
+                known = (
+                    with_children(expr, tuple([walk(part) for part in parts])) if parts else expr
+                )
             memo[id(expr)] = known
             keep.append(expr)
         return known

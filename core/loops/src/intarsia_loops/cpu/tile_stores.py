@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a register tile stores its results: the epilogue on the sums of each row.
+
+It is written out for each row, where sums are in registers. Kernels with tiles of several sizes
+have a long one, as gelu is, as a loop over the rows of a tile, whose sums are on the stack then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
+from intarsia_ir.tir.expr import PrimExpr, TirVar, const
+from intarsia_ir.tir.stmt import Allocate, Stmt, Store
+from intarsia_ir.tir.walk import statements
+from intarsia_runtime.dtype import DType
+
+from ..cost import has_long_function
+from .loops import load, seq, serial, store, unrolled, vectorized
+
+TileEpilogue: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]"
+"""``epilogue(row, column, sum)`` stores a result."""
+
+
+def tile_stores(
+    acc: Buffer, tile: tuple[int, int, int], epilogue: TileEpilogue, *, is_looped: bool
+) -> Stmt:
+    """Return what stores all results of a tile.
+
+    Args:
+        acc: The sums.
+        tile: Rows, columns and lanes.
+        epilogue: Stores a result.
+        is_looped: Whether a long epilogue is a loop over rows.
+    """
+    if is_looped and _is_long(epilogue, acc.dtype):
+        return _looped_stores(acc, *tile, epilogue)
+    return _unrolled_stores(acc, *tile, epilogue)
+
+
+def _is_long(epilogue: TileEpilogue, dtype: DType) -> bool:
+    """Whether an epilogue becomes many instructions."""
+    stored = epilogue(TirVar("r"), TirVar("v"), const(0, dtype))
+    stores = [stmt for stmt in statements(stored) if isinstance(stmt, Store)]
+    return any(has_long_function(stmt.value) for stmt in stores)
+
+
+def _unrolled_stores(
+    acc: Buffer,
+    rows: int,
+    columns: int,
+    lanes: int,
+    epilogue: TileEpilogue,
+) -> Stmt:
+    """Run the epilogue on each row, written out."""
+    return unrolled(rows, lambda r: _store_row(acc, (r, rows), columns, lanes, epilogue), "r")
+
+
+def _looped_stores(
+    acc: Buffer,
+    rows: int,
+    columns: int,
+    lanes: int,
+    epilogue: TileEpilogue,
+) -> Stmt:
+    """Put the sums of a tile on the stack, and run the epilogue row by row.
+
+    That costs a store and a load of a vector, which a function of 30 instructions hides.
+    """
+    sums = Buffer("sums", (rows, acc.shape[1]), acc.dtype, MemoryScope.STACK)
+
+    def keep(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
+        return store(sums, (r, c), value)
+
+    held = _unrolled_stores(acc, rows, acc.shape[1], lanes, keep)
+    loop = serial(rows, lambda r: _store_row(sums, (r, rows), columns, lanes, epilogue), "r")
+    return Allocate(sums, seq(held, loop))
+
+
+def _store_row(
+    acc: Buffer,
+    row_of: tuple[PrimExpr, int],
+    columns: int,
+    lanes: int,
+    epilogue: TileEpilogue,
+) -> Stmt:
+    """Run the epilogue on a row, vector by vector; the last vector has the columns that remain."""
+    row, rows = row_of
+    stmts: list[Stmt] = []
+
+    def total(column: PrimExpr) -> PrimExpr:
+        value = load(acc, row, column)
+        for first in range(rows, acc.shape[0], rows):
+            value = value + load(acc, row + first, column)
+        return value
+
+    for start in range(0, columns, lanes):
+        used = min(lanes, columns - start)
+        stmts.append(vectorized(used, lambda i, s=start: epilogue(row, i + s, total(i + s))))
+    return seq(*stmts)
