@@ -73,6 +73,9 @@ def test_features_decide_the_vectors():
     narrow = LlvmOptions(mcpu="skylake-avx512", mattr=("-avx512f",), mtriple="x86_64-linux-gnu")
     assert machine(narrow).lanes == 8
     assert "avx512f" not in machine(narrow).cpu_features
+    dots = machine(LlvmOptions(mcpu="alderlake", mtriple="x86_64-linux-gnu"))
+    assert (dots.lanes, dots.dot, "avx_vnni" in dots.cpu_features) == (8, True, True)
+    assert not machine(LlvmOptions(mcpu="haswell", mtriple="x86_64-linux-gnu")).dot
     arm = machine(LlvmOptions(mtriple="aarch64-unknown-linux-gnu"))
     assert (arm.cpu, arm.lanes, arm.registers) == ("generic", 4, 32)
 

@@ -34,6 +34,7 @@ X86_FEATURES = {
     "bmi2": "bmi2",
     "lzcnt": "abm",
     "movbe": "movbe",
+    "avxvnni": "avx_vnni",
     "avx512f": "avx512f",
     "avx512bw": "avx512bw",
     "avx512cd": "avx512cd",
@@ -53,7 +54,6 @@ X86_OTHERS = {
     "avx512vbmi": "avx512vbmi",
     "avx512vbmi2": "avx512_vbmi2",
     "avx512vpopcntdq": "avx512_vpopcntdq",
-    "avxvnni": "avx_vnni",
     "pclmul": "pclmulqdq",
     "prfchw": "3dnowprefetch",
     "rdrnd": "rdrand",
@@ -64,6 +64,7 @@ X86_OTHERS = {
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _AVX = (*_V2, "avx")
 _V3 = (*_AVX, "f16c", "fma", "avx2", "bmi", "bmi2", "lzcnt", "movbe")
+_V3_VNNI = (*_V3, "avxvnni")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _VNNI = (*_V4, "avx512vnni")
 _BF16 = (*_VNNI, "avx512bf16")
@@ -91,18 +92,18 @@ X86_CPUS = {
     "sapphirerapids": _AMX,
     "emeraldrapids": _AMX,
     "graniterapids": _AMX,
-    "alderlake": _V3,
-    "raptorlake": _V3,
-    "meteorlake": _V3,
-    "arrowlake": _V3,
-    "arrowlake-s": _V3,
-    "lunarlake": _V3,
-    "pantherlake": _V3,
-    "sierraforest": _V3,
+    "alderlake": _V3_VNNI,
+    "raptorlake": _V3_VNNI,
+    "meteorlake": _V3_VNNI,
+    "arrowlake": _V3_VNNI,
+    "arrowlake-s": _V3_VNNI,
+    "lunarlake": _V3_VNNI,
+    "pantherlake": _V3_VNNI,
+    "sierraforest": _V3_VNNI,
     "silvermont": _V2,
     "goldmont": _V2,
     "tremont": _V2,
-    "gracemont": _V3,
+    "gracemont": _V3_VNNI,
     "znver1": _V3,
     "znver2": _V3,
     "znver3": _V3,
