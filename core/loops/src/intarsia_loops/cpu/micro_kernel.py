@@ -90,8 +90,8 @@ def register_tile(
     lanes, vectors = tiling.lanes, -(-columns // tiling.lanes)
     partial_sums, extents = _partial_sums(tiling, largest, steps) if initial is None else (1, steps)
     acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, MemoryScope.REGISTER)
-    of_rows, ahead = (rows, _unrolled_rows), weight_prefetch
-    by_lanes = lane_loop(tiling, acc, of_rows, (left, right), steps, ahead)
+    of_rows, fetched = (rows, _unrolled_rows), weight_prefetch
+    by_lanes = lane_loop(tiling, acc, of_rows, (left, right), steps, fetched)
 
     def nest(step: tuple[PrimExpr, ...]) -> Stmt:
         if tiling.micro_kernel is not None and len(step) == len(steps) - 1:
@@ -108,7 +108,7 @@ def register_tile(
             return store(acc, (acc_row, column), _added(tiling, total, a, b))
 
         body = _each_accumulator(acc, lanes, multiply_add)
-        return body if ahead is None else ahead.around(body, step, extents, (rows, lanes))
+        return body if fetched is None else fetched.around(body, step, extents, (rows, lanes))
 
     operands = _distant_operands(epilogue, (rows, columns, lanes), dtype)
     sums = seq(_cleared(acc, lanes, initial), nest(()), *_corrected(tiling, acc, rows, corrections))
