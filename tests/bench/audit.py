@@ -3,10 +3,11 @@
 
 ``python -m tests.bench.audit measure FILE [--part 1/4] [--names NAME ...]`` measures the lines of
 ``model_shapes.csv``, one thread each, the three in turn, and appends a line to FILE for each; lines
-that FILE has are left out, so a run can go on where it ended. With ``--again 1.2``, those above
-that ratio are measured once more, and the session with the smaller ratio is kept: other work is
-more likely than a slow kernel. ``python -m tests.bench.audit write FILE ...`` writes
-``docs/performance/audit.md`` from such files, one for each instruction set. Run it by
+that FILE has are left out, so a run can go on where it ended. Each shape is measured once, by one
+rule: CPU time of the process, which does not count what other work takes of the processor, in
+rounds of the three in turn until :data:`SECONDS` are over; rounds go on where the quartiles of a
+time are far apart, and the medians of all rounds count. ``python -m tests.bench.audit write FILE
+...`` writes ``docs/performance/audit.md`` from such files, one for each instruction set. Run it by
 ``tests.bench.masked`` for an older processor.
 """
 
@@ -15,10 +16,11 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
@@ -34,12 +36,16 @@ from .shapes import Shape, read_shapes
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "performance" / "audit.md"
 PEERS = ("onnxruntime", "openvino")
 ROUNDS, LEAST, SECONDS = 60, 7, 0.4
+LEAST_SECONDS = 1e-4
+"""Calls of all three are repeated until the fastest takes so long: a clock is read in 1e-6 s."""
+WIDE, MORE = 0.15, 3
+"""Quartiles so far apart, of the median, take so many times the rounds."""
 SLOW = 1.2
 
 
 @dataclass(frozen=True)
 class Row:
-    """Best microseconds of each for a shape; ``machine`` says what CPUID showed."""
+    """Median microseconds of each for a shape; ``machine`` says what CPUID showed."""
 
     machine: str
     model: str
@@ -55,7 +61,7 @@ class Row:
 
 
 def measure(shape: Shape, target: str, folder: Path) -> tuple[float, ...]:
-    """Return the best seconds of ours and of each peer, in turn; infinity of who does not take it.
+    """Return the median seconds of ours and of each peer; infinity of who does not take it.
 
     Raises:
         AssertionError: Our results are not those of ONNX Runtime.
@@ -74,12 +80,29 @@ def measure(shape: Shape, target: str, folder: Path) -> tuple[float, ...]:
                 continue
             runs[name] = lambda run=run: run(data)
         _check(shape, executable.run(data), runs[PEERS[0]]())
-        times = [[_seconds(run) for run in runs.values()] for _ in range(2)]
-        until = time.perf_counter() + SECONDS
-        while len(times) < LEAST or (len(times) < ROUNDS and time.perf_counter() < until):
-            times.append([_seconds(run) for run in runs.values()])
-    best = dict(zip(runs, (min(column) for column in zip(*times, strict=True)), strict=True))
-    return tuple(best.get(name, math.inf) for name in ("intarsia", *PEERS))
+        short = [min(_seconds(run) for _ in range(3)) for run in runs.values()]
+        calls = max(1, int(LEAST_SECONDS / min(short)))
+        times = _rounds(runs, calls, 1)
+        if any(_is_wide(column) for column in zip(*times, strict=True)):
+            times += _rounds(runs, calls, MORE - 1)
+    columns = zip(*times, strict=True)
+    medians = dict(zip(runs, (statistics.median(column) for column in columns), strict=True))
+    return tuple(medians.get(name, math.inf) for name in ("intarsia", *PEERS))
+
+
+def _rounds(runs: Mapping[str, Callable[[], object]], calls: int, share: int) -> list[list[float]]:
+    """Return the seconds of rounds of all in turn, ``share`` times the usual number at most."""
+    times: list[list[float]] = []
+    until = time.perf_counter() + share * SECONDS
+    while len(times) < LEAST or (len(times) < share * ROUNDS and time.perf_counter() < until):
+        times.append([_seconds(run, calls) for run in runs.values()])
+    return times
+
+
+def _is_wide(times: Sequence[float]) -> bool:
+    """Whether the quartiles of times are far apart."""
+    low, middle, high = statistics.quantiles(times, n=4)
+    return high - low > WIDE * middle
 
 
 def _check(shape: Shape, ours: dict[str, object], theirs: object) -> None:
@@ -93,10 +116,11 @@ def _check(shape: Shape, ours: dict[str, object], theirs: object) -> None:
             assert apart < 1e-3, f"{shape.name}: {apart:g} apart"
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
+def _seconds(run: Callable[[], object], calls: int = 1) -> float:
+    start = time.process_time()
+    for _ in range(calls):
+        run()
+    return (time.process_time() - start) / calls
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -115,32 +139,11 @@ def measure_all(path: Path, shapes: Sequence[Shape], target: str) -> None:
         if (machine, shape.name) in done:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            best = measure(shape, target, Path(folder))
-        row = Row(machine, shape.model, shape.name, *(round(1e6 * time, 2) for time in best))
+            medians = measure(shape, target, Path(folder))
+        row = Row(machine, shape.model, shape.name, *(round(1e6 * time, 2) for time in medians))
         with path.open("a", newline="") as file:
             csv.writer(file).writerow(astuple(row))
         print(f"{row.ratio:5.2f} {row.model}: {row.name} {row.ours:.1f}", flush=True)
-
-
-def measure_again(path: Path, shapes: Sequence[Shape], target: str, limit: float) -> None:
-    """Measure shapes above ``limit`` once more, and keep the session with the smaller ratio."""
-    by_name = {shape.name: shape for shape in shapes}
-    rows: list[Row] = []
-    for row in read_rows(path):
-        shape = by_name.get(row.name)
-        if row.ratio > limit and shape is not None:
-            with tempfile.TemporaryDirectory() as folder:
-                best = measure(shape, target, Path(folder))
-            again = Row(row.machine, row.model, row.name, *(round(1e6 * t, 2) for t in best))
-            print(f"{row.ratio:5.2f} -> {again.ratio:.2f} {row.model}: {row.name}", flush=True)
-            row = min(row, again, key=_ratio)
-        rows.append(row)
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows(map(astuple, rows))
-
-
-def _ratio(row: Row) -> float:
-    return row.ratio
 
 
 def mean(rows: Sequence[Row]) -> float:
@@ -156,11 +159,12 @@ def page_text(files: Sequence[Path]) -> str:
         "",
         f"Shapes of published networks (`tests/bench/model_shapes.csv`), one thread, `llvm`, beside"
         f" ONNX Runtime and OpenVINO (fp32) in turn, from Python; {machine_facts().cpu}. A ratio is"
-        " our best time by that of the faster one. The processor was masked with"
+        " our median time by that of the faster one. The processor was masked with"
         " `python -m tests.bench.masked` where a row of the table says so: CPUID answers as an"
-        " older one's, for all three; clock, caches and ports stay its own. Other work ran on the"
-        " machine: shapes above 1.15 were measured up to three times, and the smallest ratio kept,"
-        " which favors us."
+        " older one's, for all three; clock, caches and ports stay its own. Times are CPU time of"
+        " the process, as other work ran on the machine. Every shape was measured once, by the"
+        f" same rule: rounds of all three in turn for {SECONDS} s, {MORE} times as many where the"
+        f" quartiles of a time are more than {WIDE:.0%} of it apart, and the medians of all rounds."
         " `python -m tests.bench.audit`.",
         "",
         "| instructions | shapes | geometric mean | above 1.0 | above 1.2 | worst |",
@@ -219,7 +223,6 @@ def main() -> int:
     parser.add_argument("--names", nargs="*", default=[], help="parts of lines; all if none")
     parser.add_argument("--part", default="1/1", help="k/n: every n-th line, from the k-th on")
     parser.add_argument("--target", default="llvm")
-    parser.add_argument("--again", type=float, help="measure what is above this ratio once more")
     given = parser.parse_args()
     if given.what == "write":
         PAGE.write_text(page_text(given.files))
@@ -227,10 +230,7 @@ def main() -> int:
     wanted = [s for s in read_shapes() if not given.names or any(n in s.name for n in given.names)]
     number, parts = (int(word) for word in given.part.split("/"))
     wanted = wanted[number - 1 :: parts]
-    if given.again:
-        measure_again(given.files[0], wanted, given.target, given.again)
-    else:
-        measure_all(given.files[0], wanted, given.target)
+    measure_all(given.files[0], wanted, given.target)
     return 0
 
 

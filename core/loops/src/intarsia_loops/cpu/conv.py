@@ -340,7 +340,7 @@ class _Block(Struct, frozen=True):
             if skips:
                 return _inside(self, place, size)
             before, results = row * wide + column * height, plan.height * wide
-            ahead = prefetch_next_block(
+            weight_prefetch = prefetch_next_block(
                 tiling.prefetch,
                 conv.weight,
                 (self.block + 1, 0),
@@ -348,7 +348,9 @@ class _Block(Struct, frozen=True):
                 (before, results),
                 height * columns,
             )
-            return self.tile(place, size, ([index(0)] * len(conv.steps), conv.steps), ahead)
+            return self.tile(
+                place, size, ([index(0)] * len(conv.steps), conv.steps), weight_prefetch
+            )
 
         down, across = cut(plan.height, min(plan.tile[0], plan.height)), cut(wide, plan.tile[1])
         return for_parts(
@@ -360,7 +362,7 @@ class _Block(Struct, frozen=True):
         place: tuple[PrimExpr, PrimExpr],
         size: tuple[int, int],
         taps: tuple[Sequence[PrimExpr], Sequence[int | PrimExpr]],
-        ahead: WeightPrefetch | None = None,
+        weight_prefetch: WeightPrefetch | None = None,
     ) -> Stmt:
         """Return a register tile.
 
@@ -368,7 +370,7 @@ class _Block(Struct, frozen=True):
             place: Row and column of its first result in the strip.
             size: Rows and columns of results.
             taps: The first steps along K, and how many.
-            ahead: The next block of weights, of which it fetches a share.
+            weight_prefetch: The next block of weights, of which it fetches a share.
         """
         plan, weight, steps = self.plan, self.conv.weight, self.conv.steps
         first, extents = taps
@@ -394,7 +396,7 @@ class _Block(Struct, frozen=True):
             right=lambda k, c: self.right(at(k), c),
             epilogue=lambda r, c, value: self.store_result(*pixel_of(r), c, value),
             dtype=weight.dtype,
-            weight_prefetch=ahead,
+            weight_prefetch=weight_prefetch,
             corrections=corrections_of(weight, self.block, prod(steps), count, word_at),
         )
 
