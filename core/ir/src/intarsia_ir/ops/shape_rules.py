@@ -8,6 +8,7 @@ from typing import TypeVar
 from ..graph.expr import Call, Expr, TupleGetItem, call, get_item, make_tuple
 from ..graph.op import OpAttrs
 from ..graph.types import TensorType
+from ..tir.tensor import extents
 from . import shape
 from .derivative import derivative
 from .integer_forms import INTEGER_FORMS, IntegerForm, each_operand, give_passing, real
@@ -141,7 +142,7 @@ def transpose_to_reshape(expr: Expr) -> Expr | None:
             moved = [axis for axis in axes if shape[axis] != 1]
             if moved != sorted(moved):
                 return None
-            attrs = Reshape.Attrs(shape=tuple(shape[axis] for axis in axes))
+            attrs = Reshape.Attrs(shape=extents([shape[axis] for axis in axes]))
             return call(Reshape, x, attrs=attrs, span=expr.span)
         case _:
             return None

@@ -24,6 +24,7 @@ from ..ops.binary import Maximum, Minimum, Subtract
 from ..ops.indexing import Take
 from ..ops.nn import Matmul
 from ..ops.shape import Reshape
+from ..tir.tensor import extents
 from .base import Pass, Remarks, rewrite
 
 _ROWS = Take.Attrs(axis=0)
@@ -63,7 +64,7 @@ class _Lookups:
             return None
         zeros = np.zeros_like(matrix.data[:1])
         table = constant(np.concatenate([matrix.data, zeros]), name=matrix.name)
-        place = call(Reshape, category, attrs=Reshape.Attrs(shape=kind.shape[:-1]))
+        place = call(Reshape, category, attrs=Reshape.Attrs(shape=extents(kind.shape[:-1])))
         size = matrix.data.shape[0]
         if first:
             place = call(Subtract, place, _index(first, kind.dtype))

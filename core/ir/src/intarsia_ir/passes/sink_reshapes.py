@@ -19,6 +19,7 @@ from ..graph.types import Size, TensorType
 from ..graph.walk import children, count_uses, post_order, with_children
 from ..ops.reduce import ReduceOp
 from ..ops.shape import Reshape
+from ..tir.tensor import extents
 from .base import Pass, Remarks, map_functions
 
 _MOVABLE = (OpKind.ANCHOR, OpKind.ELEMWISE, OpKind.REDUCTION)
@@ -89,7 +90,7 @@ def _moved(node: Expr, rebuilt: Call, uses: Mapping[Expr, int]) -> Expr | None:
         made = _reduction(rebuilt, rebuilt.attrs, view)
     if made is None:
         return None
-    shape = Reshape.Attrs(shape=rebuilt.type.shape)
+    shape = Reshape.Attrs(shape=extents(rebuilt.type.shape))
     return call(Reshape, made, attrs=shape, span=rebuilt.span)
 
 
