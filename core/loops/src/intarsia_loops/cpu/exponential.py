@@ -40,7 +40,7 @@ _POLYNOMIAL = (
 """``(e**r - 1 - r) / r**2``, from the highest power down: ``e**r`` is good to 3e-9."""
 
 
-def exp_nonpositive(x: PrimExpr) -> PrimExpr:
+def softmax_exp(x: PrimExpr) -> PrimExpr:
     """Return ``e**x`` for ``x`` at most 0 or NaN; 0 for float32 where it were subnormal.
 
     Args:

@@ -49,7 +49,7 @@ from intarsia_ir.tir.tensor import lowest
 from intarsia_runtime.size import Dim
 
 from ..typical import extents, is_open
-from .exponential import exp_nonpositive
+from .exponential import softmax_exp
 from .group import operands
 from .loops import EpilogueStore, load, parallel, seq, serial, store, unflatten
 
@@ -156,7 +156,7 @@ def _short_row(work: _Softmax, result: Buffer, row: PrimExpr, size: PrimExpr) ->
         less, grown = TirVar("less", dtype), TirVar("grown", dtype)
         kept = store(result, (row, k), less if work.logarithm else grown)
         added = seq(kept, store(total, (0,), load(total, 0) + grown))
-        power = LetStmt(grown, exp_nonpositive(less), added)
+        power = LetStmt(grown, softmax_exp(less), added)
         return LetStmt(less, load(work.data, row, k) - load(most, 0), power)
 
     share = TirVar("share", dtype)
@@ -261,7 +261,7 @@ def _by_lanes(work: _Softmax, rows: int, size: int) -> Stmt:
                 work.put(stored, less if work.logarithm else grown, k, 0),
                 work.put(total, work.vector(total, 0, 0) + grown, 0, 0),
             )
-            power = LetStmt(grown, exp_nonpositive(less), stmts)
+            power = LetStmt(grown, softmax_exp(less), stmts)
             return LetStmt(less, work.vector(stored, k, 0) - work.vector(most, 0, 0), power)
 
         share = TirVar("share", work.data.dtype, lanes)
@@ -404,7 +404,7 @@ def _rows(side: _RowGroup) -> Stmt:
             work.put(total, work.vector(total, s, 0) + counted, s, 0),
         )
         difference = work.read(work.row(side.first + r, column)) - largest[r]
-        return LetStmt(less, difference, LetStmt(grown, exp_nonpositive(less), stmts))
+        return LetStmt(less, difference, LetStmt(grown, softmax_exp(less), stmts))
 
     def give(r: int, _sum: int, column: PrimExpr, fresh: PrimExpr | None) -> Stmt:
         stored = work.vector(side.stored, side.begin + r, column)
