@@ -25,7 +25,6 @@ from intarsia_runtime.artifact.size_bounds import SizeBounds, bounds_of, example
 from intarsia_runtime.errors import (
     ArtifactError,
     ModelError,
-    TypeRuleError,
     UnsupportedError,
     UsageError,
 )
@@ -246,9 +245,11 @@ def test_a_recurrent_network_runs_any_batch() -> None:
 
 
 def test_a_node_that_needs_numbers_is_named() -> None:
-    data = single(helper.make_node("DepthToSpace", ["x"], ["y"], blocksize=2), (1, "S", 4, 4))
+    ones = [numpy_helper.from_array(np.ones(2, np.float32), name) for name in ("a", "b")]
+    node = helper.make_node("GroupNormalization", ["x", "a", "b"], ["y"], num_groups=2)
+    data = single(node, (1, "S", 4, 4), *ones)
     for options in ({"executor": "aot"}, {"shapes": {"x": (1, SizeValues.of_range(4, 8), 4, 4)}}):
-        with pytest.raises(TypeRuleError, match=r"DepthToSpace.*: S channels"):
+        with pytest.raises(ModelError, match=r"GroupNormalization.*: S channels"):
             intarsia.build(data, "llvm", **options)
 
 

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .bodies import Message
 
 
-def give_classes_shapes(onnx: ModuleType, message: Any) -> None:
+def give_classes_shapes(onnx: ModuleType, message: Message) -> None:
     """Write casts for encoders of a model's texts: ONNX infers the same type of these.
 
     Args:

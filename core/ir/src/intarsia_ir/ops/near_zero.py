@@ -14,12 +14,26 @@ from .derivative import derivative
 from .terms import Contributions, DerivativeStep
 
 
+def _expm1_element(x: PrimExpr) -> PrimExpr:
+    """exp(x) - 1 by the exponential and the logarithm, which every backend has.
+
+    With ``u = exp(x)`` rounded, ``(u - 1) / log(u)`` changes slowly, so that times x it has the
+    digits that ``u - 1`` lost. Beyond 1/2 on both sides ``u - 1`` has them. (Kahan; see
+    :func:`_log1p_element`.)
+    """
+    u = tir.intrinsic(Intrinsic.EXP, x)
+    difference = u - 1.0
+    near = difference * (x / tir.intrinsic(Intrinsic.LOG, u))
+    is_near = tir.intrinsic(Intrinsic.ABS, x) < 0.5
+    return tir.select(is_near, tir.select(tir.equal(u, 1.0), x, near), difference)
+
+
 @operator("expm1", OpKind.ELEMWISE)
-class Expm1(unary.IntrinsicOp):
+class Expm1(unary.UnaryOp):
     """exp(x) - 1, to the last digit of small results too."""
 
     function = staticmethod(np.expm1)
-    intrinsic = Intrinsic.EXPM1
+    element = staticmethod(_expm1_element)
 
 
 @derivative(Expm1)

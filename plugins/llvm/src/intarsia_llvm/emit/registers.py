@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from intarsia_ir.tir.buffer import MemoryScope
-from intarsia_ir.tir.expr import INDEX
+from intarsia_ir.tir.expr import INDEX, Load
 from intarsia_ir.tir.stmt import Allocate, For, ForKind, LetStmt, Seq, Stmt, Store
-from intarsia_ir.tir.walk import statements
+from intarsia_ir.tir.walk import expr_nodes, statements, variables
 
 
 def only_sums(body: Stmt) -> bool:
@@ -26,6 +26,7 @@ def is_written_once(stmt: Allocate) -> bool:
     """Whether elements of a buffer of indices in registers stand for values, as variables do.
 
     One statement writes them, outside of loops and branches, so each is written before it is read.
+    Elements are named by numbers: of no variable but those of loops that are written out.
     """
     buffer = stmt.buffer
     if (
@@ -47,4 +48,14 @@ def is_written_once(stmt: Allocate) -> bool:
                 straight.append(inner.body)
             case _:
                 pass
-    return sum(map(writes, straight)) == sum(map(writes, statements(stmt.body))) == 1
+    inside = list(statements(stmt.body))
+    if not sum(map(writes, straight)) == sum(map(writes, inside)) == 1:
+        return False
+    numbered = {
+        loop.var for loop in inside if isinstance(loop, For) and loop.kind is ForKind.UNROLLED
+    }
+    places = [one.indices[0] for one in inside if isinstance(one, Store) and one.buffer is buffer]
+    for node in expr_nodes(inside):
+        if isinstance(node, Load) and node.buffer is buffer:
+            places.append(node.indices[0])
+    return all(place.lanes == 1 and variables(place) <= numbered for place in places)
