@@ -31,11 +31,6 @@ def is_scalar(expr: Expr, value: float) -> bool:
     return scalar_value(expr) == value
 
 
-def is_static(expr: Expr) -> bool:
-    """Whether ``expr`` is a tensor of which every size is a number."""
-    return isinstance(expr.type, TensorType) and expr.type.is_static
-
-
 def is_float(expr: Expr) -> bool:
     """Whether ``expr`` is a tensor of floating-point numbers."""
     return isinstance(expr.type, TensorType) and expr.type.dtype.is_float
