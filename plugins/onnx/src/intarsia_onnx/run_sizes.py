@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -48,6 +48,11 @@ class RunSizes:
         """The calls that define variables here, not in branches that were imported apart."""
         names = self._definers.items()
         return {definer for name, definer in names if self._depths[name] <= self._depth}
+
+    @property
+    def definitions(self) -> Mapping[str, Expr]:
+        """The call that defines each variable."""
+        return self._definers
 
     def known(self, hole: Hole) -> Dim | None:
         """Return the variable of an element that has one."""

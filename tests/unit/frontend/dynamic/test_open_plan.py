@@ -225,7 +225,7 @@ CASES: dict[str, tuple[Callable[[], ModelProto], list[str], list[list[np.ndarray
         [[drawn(t, b, 4), drawn(b, 4)] for t, b in ((1, 2), (5, 1))],
     ),
     "a scan of rows whose size an iteration computes": (
-        cut, ["piece", "Scan", "[Slice Concat]", "piece"],
+        cut, ["piece", "Scan", "[piece]", "piece"],
         [[drawn(b, n), np.full(b, k)] for b, n, k in ((2, 5, 3), (1, 4, 9), (3, 6, 0))],
     ),
     "a rank that a branch decides": (
@@ -270,6 +270,35 @@ def test_what_follows_classes_of_texts_is_compiled() -> None:
     found = planned(proto)
     assert steps(found.program.steps) == ["LabelEncoder", "piece"]
     agrees(proto, found, np.array([[*"ab", *[""] * 6], [*"bz", *[""] * 6]], object))
+
+
+def test_sizes_that_one_piece_computes_are_known_to_later_ones() -> None:
+    """What crosses has twice the computed size: its shape alone would not tell it."""
+    nodes = [
+        op("ReduceSum", "d", "total", keepdims=0),
+        op("Range", "zero total one", "r"),
+        op("Concat", "r r", "twice", axis=0),
+        op("LabelEncoder", "words", "c", domain=ML, keys_strings=["a", "b"], values_int64s=[3, 4]),
+        op("Unsqueeze", "c ends", "column"),
+        op("Mul", "column twice", "y"),
+        op("Reshape", "y row", "z"),
+        op("Add", "z other", "w"),
+    ]
+    numbers = {
+        "zero": np.int64(0),
+        "one": np.int64(1),
+        "ends": np.array([1]),
+        "row": np.array([-1]),
+    }
+    inputs = {"words": (TensorProto.STRING, ["n"]), "d": (I64, ["k"]), "other": (I64, ["m"])}
+    made = graph(nodes, inputs, {"w": I64}, **{n: np.asarray(v) for n, v in numbers.items()})
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(ML, 2)]
+    proto = helper.make_model(made, opset_imports=opsets, ir_version=9)
+    found = planned(proto)
+    assert steps(found.program.steps) == ["piece", "LabelEncoder", "piece"]
+    for words, d in (("ab", [2, 1]), ("b", [4]), ("", [1, 1])):
+        other = np.arange(len(words) * 2 * sum(d))
+        agrees(proto, found, np.array([*words], object), np.array(d), other)
 
 
 def test_a_piece_requires_what_was_assumed_of_its_sizes() -> None:

@@ -17,9 +17,11 @@ from msgspec.structs import replace
 
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Call, Expr, Function
-from intarsia_ir.graph.guards import Guard, RequiredSizes, collecting_guards
+from intarsia_ir.graph.guards import COMPUTED, Guard, RequiredSizes, collecting_guards
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.size_scopes import defined_sizes
 from intarsia_ir.graph.types import Dim, Size, TensorType
+from intarsia_ir.graph.walk import post_order
 from intarsia_ir.ops.shape import Concatenate
 from intarsia_runtime.errors import ModelError, TypeRuleError, UnsupportedError
 
@@ -67,6 +69,7 @@ class OpenPlanner(Planner):
         self._tails = 0
         self._guards: dict[Guard, None] = {}
         self._placed: set[Guard] = set()
+        self._piece_sizes: frozenset[str] = frozenset()  # sizes that pieces know
         if outer is not None:
             self._depth, self._numbers = outer._depth + 1, outer._numbers
             self._tails = outer._tails
@@ -187,16 +190,45 @@ class OpenPlanner(Planner):
     def _program(self, scope: ImportScope, prefix: str = "") -> DynamicModel:
         model = super()._program(scope, prefix)
         for guard in self._guards:
-            if guard not in self._placed:
+            if guard not in self._placed and not self._is_unused(guard):
                 raise UnsupportedError(
                     f"{guard.why}: no piece knows {guard.left} and {guard.right}"
                 )
         return model
 
+    def _guarded(self, pieces: dict[int, Function]) -> dict[int, Function]:
+        """Let the first piece that comes after all sizes of a guard know them.
+
+        What asked for the guard has these sizes in its type, so it is in this piece or a later one.
+        """
+        known = {level: _known_sizes(piece) for level, piece in pieces.items()}
+        for guard in self._guards:
+            sizes = guard.variables()
+            if any(sizes <= names for names in known.values()):
+                continue
+            for level, piece in pieces.items():
+                missing = sorted(sizes - known[level])
+                if all(self._is_shown_at(level, name) for name in missing):
+                    added = dict.fromkeys(self._shown[name] for name in missing)
+                    params = tuple(dict.fromkeys((*piece.params, *added)))
+                    pieces[level] = Function(params, piece.body, piece.output_names)
+                    known[level] = _known_sizes(pieces[level])
+                    break
+        self._piece_sizes = frozenset[str]().union(*known.values())
+        return pieces
+
+    def _is_shown_at(self, level: int, size: str) -> bool:
+        """Whether a value of the program that is there at a level has this size."""
+        return size in self._shown and self._levels.sizes.get(size, 0) <= level
+
+    def _is_unused(self, guard: Guard) -> bool:
+        """Whether no piece computes a size that the model itself would: nothing depends on it."""
+        return any(COMPUTED in name for name in guard.variables() - self._piece_sizes)
+
     def _module(self, piece: Function, scope: ImportScope) -> IRModule:
         """Return a piece as a module that requires what must hold of the sizes it knows."""
         module = super()._module(piece, scope)
-        known = {name for param in piece.params for _, name in plain_variables(param.type)}
+        known = _known_sizes(piece)
         guards = tuple(guard for guard in self._guards if guard.variables() <= known)
         self._placed.update(guards)
         return module.with_attr(RequiredSizes, RequiredSizes(guards)) if guards else module
@@ -272,6 +304,12 @@ class OpenPlanner(Planner):
             return [size if isinstance(size, Dim) else int(size) for size in found]
         length = expr.type.shape[0]
         return [None] * length if isinstance(length, int) else None
+
+
+def _known_sizes(piece: Function) -> frozenset[str]:
+    """Return the size variables that the parameters of a piece show, and those that it computes."""
+    shown = {name for param in piece.params for _, name in plain_variables(param.type)}
+    return frozenset(shown).union(*(defined_sizes(node) for node in post_order(piece.body)))
 
 
 def _continued(

@@ -9,9 +9,13 @@ from typing import cast
 
 from msgspec import Struct, field
 
-from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, make_tuple
-from intarsia_ir.graph.types import Dim, TensorType, Type
+from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, call, make_tuple
+from intarsia_ir.graph.size_scopes import defined_sizes
+from intarsia_ir.graph.types import Dim, TensorType, Type, variable
 from intarsia_ir.graph.walk import children, post_order, substitute
+from intarsia_ir.ops.generate import Full
+from intarsia_ir.tir.tensor import extents
+from intarsia_runtime.dtype import DType
 
 
 class Levels(Struct):
@@ -49,6 +53,7 @@ def cut_pieces(
     computed: Mapping[str, Expr],
     levels: Levels,
     shown_by: Mapping[str, Var] = MappingProxyType({}),
+    definitions: Mapping[str, Expr] = MappingProxyType({}),
 ) -> dict[int, Function]:
     """Return the function of each level that has one.
 
@@ -57,6 +62,8 @@ def cut_pieces(
         levels: Their levels.
         shown_by: For each size variable a value of which it is a dimension. A piece that needs the
             size takes such a value, although it may read nothing of it.
+        definitions: For each size variable that compiled code computes the call that does. A later
+            piece that needs the size takes a tensor without elements that has it.
 
     Returns:
         Functions of the variables they need, which are named like values of the program. Their
@@ -71,7 +78,7 @@ def cut_pieces(
     pieces: dict[int, Function] = {}
     for level in range(max(roots, default=-1), -1, -1):
         if level in roots:
-            pieces[level] = _piece(level, roots, names, levels, shown_by)
+            pieces[level] = _piece(level, roots, names, levels, shown_by, definitions)
     return dict(sorted(pieces.items()))
 
 
@@ -117,6 +124,7 @@ def _piece(
     names: dict[Expr, str],
     levels: Levels,
     shown_by: Mapping[str, Var],
+    definitions: Mapping[str, Expr],
 ) -> Function:
     """Make the function of one level; what it needs of lower ones becomes one of their roots."""
     values = tuple(roots[level].values())
@@ -136,6 +144,13 @@ def _piece(
     inside = list(post_order(body))
     params = {node: None for node in inside if isinstance(node, Var)}
     shown = {name for param in params for _, name in plain_variables(param.type)}
-    needed = size_variables(inside) - shown
+    needed = (size_variables(inside) - shown).difference(*(defined_sizes(node) for node in inside))
     params.update((shown_by[name], None) for name in sorted(needed) if name in shown_by)
+    for name in sorted(needed & definitions.keys()):
+        definer = definitions[name]
+        attrs = Full.Attrs(shape=extents((variable(name), 0)), value=0, dtype=DType.INT8)
+        marker = call(Full, definer, attrs=attrs, span=definer.span)
+        names[marker] = f"#{len(names)}"
+        roots.setdefault(levels.level(marker), {})[names[marker]] = marker
+        params[Var(names[marker], marker.type)] = None
     return Function(tuple(params), body, tuple(roots[level]))

