@@ -18,7 +18,8 @@ rounded, 0 is for what rounds nothing. Exact values are mpmath's. Every function
 {points} operands of each element type, a part over all patterns of bits and the rest where people
 use it, and with every special value (infinities, NaN, zeros of both signs, subnormal numbers), in
 pairs if it takes two. A NaN, an infinity or the sign of a zero that is not as IEEE 754 and C99 want
-it would stand here as *wrong*. NaN is quiet.
+it would stand here as *wrong*. NaN is quiet. A float32 `sigmoid` may be 0 where the exact value is
+subnormal, below -87.3: `llvm` has 0 there, as a subnormal result takes some 150 cycles.
 
 `llvm` computes with polynomials of its own, in vectors; `c` and `cuda -emulate` call the C library
 (here {libc} on {machine}). A GPU has another library, whose accuracy its vendor states.

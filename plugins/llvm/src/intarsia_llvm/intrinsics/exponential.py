@@ -20,6 +20,7 @@ from intarsia_ir.tir.expr import (
     minimum,
 )
 from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_loops.cpu.exponential import softmax_exp
 from intarsia_runtime.dtype import DType
 
 from .polynomial import (
@@ -92,23 +93,11 @@ def exp(x: PrimExpr) -> PrimExpr:
 
 
 def exp_nonpositive(x: PrimExpr) -> PrimExpr:
-    """``e**x`` for ``x`` at most 0 or NaN: one scaling by a shift instead of two, and one clamp.
+    """``e**x`` for ``x`` at most 0 or NaN; of float32 that of a softmax, 0 instead of subnormal.
 
-    Scaling by ``2**(n + 64)`` and then by ``2**-64`` rounds once, subnormal results too. The
-    polynomial is Estrin's form but for the last step, two thirds of the latency of Horner's.
+    An operation with a subnormal result takes some 150 cycles, whatever is added to it then.
     """
-    if x.dtype is not DType.FLOAT32:
-        return exp(x)
-    magic = 12582912.0 + 127.0 + 64.0  # 1.5 * 2**23 rounds to integers; the bias of exponents
-    inside = maximum(x, -104.0)
-    shifted = inside * math.log2(math.e) + magic
-    whole = shifted - magic
-    r = inside - whole * 0.693359375 - whole * -2.12194440e-4
-    a, b, c, d, e, f, g = _EXP_SINGLE
-    square = r * r
-    q = ((r * a + b) * square + (r * c + d)) * square + (r * e + f)
-    power = float_of(shift_left(bits_of(shifted), 23))
-    return (q * r + g) * power * 2.0**-64
+    return softmax_exp(x) if x.dtype is DType.FLOAT32 else exp(x)
 
 
 def power_of_two(n: PrimExpr, mantissa: int, bias: int) -> PrimExpr:
