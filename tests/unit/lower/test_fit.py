@@ -172,13 +172,23 @@ def test_a_search_is_two_reductions(op: type[ArgOp], last: bool, keepdims: bool)
     [
         (DType.FLOAT32, (2, 31), 1),
         (DType.FLOAT32, (31, 7), 0),
-        (DType.FLOAT32, (2, variable("N")), 1),
+        (DType.FLOAT32, (variable("N"), 31), 1),
+        (DType.FLOAT32, (2, variable("N#1")), 1),
     ],
-    ids=["short row", "few columns", "symbolic"],
+    ids=["short row", "few columns", "short rows of open number", "length that the model computes"],
 )
 def test_other_searches_are_left(kind: DType, shape: tuple[Size, ...], axis: int) -> None:
     function = function_of(call(Argmax, var(kind, *shape), attrs=ArgOp.Attrs(axis=axis)))
     assert split_argmax(function) is function
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+def test_a_search_along_an_open_axis_is_two_reductions(last: bool) -> None:
+    x = var(DType.FLOAT32, variable("M"), variable("N") + 1, 3)
+    attrs = ArgOp.Attrs(axis=1, last=last, keepdims=False)
+    changed = split_argmax(function_of(call(Argmax, x, attrs=attrs)))
+    assert "argmax" not in names(changed)
+    assert str(changed.body.type) == "Tensor[(M, 3), int64]"
 
 
 @settings(deadline=None, max_examples=40)
