@@ -40,7 +40,7 @@ from .arrays import Array, is_floating, widen
 from .derivative import DERIVATIVES
 from .elements import wide
 from .integer_forms import INTEGER_FORMS
-from .threshold import Threshold, pays
+from .threshold import Threshold, shortest
 from .type_rules import check_axis, operands, shape_text
 
 BLOCK = 32
@@ -99,6 +99,8 @@ class TopK(Op):
         """
         shape, axis = extents(x.shape), attrs.axis
         outer, inner = prod(shape[:axis]), prod(shape[axis + 1 :])
+        size: Size = shape[axis]
+        least = shortest(x.dtype, attrs.count)
         rows = (outer,) if inner == 1 else (outer, inner)
         data = _rows("x", rows, shape[axis], x.dtype)
         values = _rows("values", rows, attrs.count, x.dtype)
@@ -110,9 +112,10 @@ class TopK(Op):
                 attrs.count,
                 lambda levels: _Heap(attrs, data, values, places, at, levels).loops(),
             )
-            if inner > 1 or not pays(x.dtype, shape[axis], attrs.count):
+            if least is None or inner != 1 or (isinstance(size, int) and size < least):
                 return heap
-            return Threshold(data, values, places, number, attrs.largest).loops(heap)
+            found = Threshold(data, values, places, number, attrs.largest).loops(heap)
+            return found if isinstance(size, int) else IfStmt(index(size) >= least, found, heap)
 
         body = seq() if attrs.count == 0 else parallel(outer * inner, row)
         return PrimFunc("top_k", (data, values, places), 2, body)

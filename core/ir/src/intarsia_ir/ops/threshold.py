@@ -13,7 +13,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import Dim
+from intarsia_runtime.size import Dim, Size
 
 from ..tir.buffer import Buffer, MemoryScope
 from ..tir.build import allocate, cell, get, let, load, put, seq, serial, store
@@ -48,12 +48,14 @@ _BLOCK = 32
 _SORTED = 16
 
 
-def pays(dtype: DType, size: int, count: int) -> bool:
-    """Whether a threshold finds the best ``count`` of ``size`` elements faster than a heap."""
-    if isinstance(size, Dim) or isinstance(count, Dim):
-        return False
-    wide = dtype in (DType.FLOAT32, DType.FLOAT64)
-    return wide and FEWEST <= count <= MOST and size >= max(_LONGER * count, 4 * _LANES)
+def shortest(dtype: DType, count: Size) -> int | None:
+    """Return from which length of a row on a threshold finds ``count`` elements faster than a heap.
+
+    ``None`` if it never does, or if the run alone knows how many are wanted.
+    """
+    if isinstance(count, Dim) or dtype not in (DType.FLOAT32, DType.FLOAT64):
+        return None
+    return max(_LONGER * count, 4 * _LANES) if FEWEST <= count <= MOST else None
 
 
 class Threshold(Struct, frozen=True):
