@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exponential of a softmax: of a float32 that is not above 0, without subnormal results.
+"""Exponentials of float32 as polynomials, for loops that a compiler can vectorize.
+
+The exponential of a softmax is that of a number that is not above 0, without subnormal results.
 
 ``e**x = 2**n * e**r`` with ``n`` the whole number nearest to ``x / log 2``. The general rule needs
 two clamps and two scalings, as ``2**n`` may be subnormal or infinite. Here ``n`` is clamped to
@@ -19,7 +21,16 @@ from __future__ import annotations
 
 import math
 
-from intarsia_ir.tir.expr import BinaryOp, PrimExpr, binary, const, intrinsic, maximum
+from intarsia_ir.tir.expr import (
+    BinaryOp,
+    PrimExpr,
+    binary,
+    const,
+    intrinsic,
+    maximum,
+    minimum,
+    select,
+)
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_runtime.dtype import DType
 
@@ -55,5 +66,68 @@ def softmax_exp(x: PrimExpr) -> PrimExpr:
     a, b, c, d, e = _POLYNOMIAL
     square = r * r
     q = ((r * a + b) * square + (r * c + d)) * square + (r * e + 1.0)
-    bits = binary(BinaryOp.SHL, intrinsic(Intrinsic.BITS, shifted), const(23, DType.INT32))
-    return (q * r + 1.0) * intrinsic(Intrinsic.FROM_BITS, bits)
+    return (q * r + 1.0) * _power_of_two(intrinsic(Intrinsic.BITS, shifted))
+
+
+def _power_of_two(biased: PrimExpr) -> PrimExpr:
+    """Return the float32 with an exponent whose bias is in it; of higher bits nothing is left."""
+    bits = binary(BinaryOp.SHL, biased, const(23, DType.INT32))
+    return intrinsic(Intrinsic.FROM_BITS, bits)
+
+
+def exp_single(x: PrimExpr) -> PrimExpr:
+    """Return ``e**x`` of one float32, within one unit of the last place.
+
+    The scale is a product of two powers, as ``2**n`` may be subnormal or infinite.
+    """
+    inside = minimum(maximum(x, -104.0), 89.0)
+    shifted = inside * math.log2(math.e) + _MAGIC
+    whole = shifted - _MAGIC
+    r = inside - whole * _LN2[0] - whole * _LN2[1]
+    a, b, c, d, e = _POLYNOMIAL
+    square = r * r
+    q = ((r * a + b) * square + (r * c + d)) * square + (r * e + 1.0)
+    n = intrinsic(Intrinsic.BITS, shifted) - intrinsic(Intrinsic.BITS, const(_MAGIC, x.dtype))
+    half = binary(BinaryOp.SHR, n, const(1, DType.INT32))
+    return (q * r + 1.0) * _power_of_two(half + 127) * _power_of_two(n - half + 127)
+
+
+def sigmoid_of(x: PrimExpr, power: PrimExpr) -> PrimExpr:
+    """Return ``1 / (1 + e**-x)`` without overflow, from ``power``, which is ``e**-|x|``."""
+    share = 1.0 / (power + 1.0)
+    return select(x < 0.0, power * share, share)
+
+
+def tanh_size(x: PrimExpr, power: PrimExpr) -> PrimExpr:
+    """Return the hyperbolic tangent but for the sign of what is far from 0, of float32.
+
+    A polynomial around 0, ``1 - 2 e**-2|x| / (e**-2|x| + 1)`` further out.
+
+    Args:
+        x: The argument.
+        power: ``e**(-2 |x|)``.
+    """
+    z = x * x
+    near = z * -5.70498872745e-3 + 2.06390887954e-2
+    near = near * z - 5.37397155531e-2
+    near = near * z + 1.33314422036e-1
+    near = near * z - 3.33332819422e-1
+    far = 1.0 - power * 2.0 / (power + 1.0)
+    return select(intrinsic(Intrinsic.ABS, x) < 0.625, x * z * near + x, far)
+
+
+def erf_size(x: PrimExpr) -> PrimExpr:
+    """Return the error function but for the sign of what is far from 0, of float32.
+
+    A polynomial around 0, one minus the exponential of a polynomial further out.
+    """
+    size = intrinsic(Intrinsic.ABS, x)
+    t, s = minimum(size, 4.0), x * x
+    near = s * -5.96761703e-4 + 4.99119423e-3
+    for coefficient in (-2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1):
+        near = near * s + coefficient
+    square = t * t
+    r = (t * -1.72853470e-5 + 3.83197126e-4) * square + (t * -3.88396438e-3 + 2.42546219e-2)
+    for coefficient in (-1.06777877e-1, -6.34846687e-1, -1.28717512e-1):
+        r = r * t + coefficient
+    return select(size > 0.927734375, 1.0 - softmax_exp(r * t - t), x * near + x)

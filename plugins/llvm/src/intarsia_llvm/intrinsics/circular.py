@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from intarsia_ir.tir.expr import BinaryOp, PrimExpr, binary, cast, equal, intrinsic, minimum
 from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_loops.cpu.exponential import erf_size
 from intarsia_runtime.dtype import DType
 
 from .exponential import exp
@@ -269,7 +270,7 @@ def erf(x: PrimExpr) -> PrimExpr:
     """The error function; float32 or float64."""
     size = magnitude(x)
     if x.dtype is DType.FLOAT32:
-        return _erf_single(x, minimum(size, 4.0))
+        return copy_sign(erf_size(x), x)
     inside = minimum(size, 6.5)
     z = x * x
     near = x * (horner(z, _ERF_TOP) / horner(z, _ERF_BOTTOM, monic=True))
@@ -293,17 +294,3 @@ def erfc(x: PrimExpr) -> PrimExpr:
     small = (falling - falling * lost) * choose(inside < 8.0, middle, far)
     outer = choose(x < 0.0, number(2.0, x) - small, small)
     return choose(is_nan(x), x, choose(size < 1.0, near, outer))
-
-
-def _erf_single(x: PrimExpr, t: PrimExpr) -> PrimExpr:
-    s = x * x
-    near = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1)
-    inner = x * horner(s, (*near, 1.28379166e-1)) + x
-    square = t * t
-    r = (t * -1.72853470e-5 + 3.83197126e-4) * square + (t * -3.88396438e-3 + 2.42546219e-2)
-    r = r * t - 1.06777877e-1
-    r = r * t - 6.34846687e-1
-    r = r * t - 1.28717512e-1
-    r = r * t - t
-    outer = copy_sign(number(1.0, x) - exp(r), x)
-    return choose(magnitude(x) > 0.927734375, outer, inner)

@@ -20,7 +20,7 @@ from intarsia_ir.tir.expr import (
     minimum,
 )
 from intarsia_ir.tir.intrinsic import Intrinsic
-from intarsia_loops.cpu.exponential import softmax_exp
+from intarsia_loops.cpu.exponential import sigmoid_of, softmax_exp, tanh_size
 from intarsia_runtime.dtype import DType
 
 from .polynomial import (
@@ -153,23 +153,19 @@ def log1p(x: PrimExpr) -> PrimExpr:
 
 def sigmoid(x: PrimExpr) -> PrimExpr:
     """``1 / (1 + e**-x)`` without overflow on either side."""
-    e = exp_nonpositive(number(0.0, x) - magnitude(x))
-    s = number(1.0, x) / (e + 1.0)
-    return choose(x < 0.0, e * s, s)
+    return sigmoid_of(x, exp_nonpositive(number(0.0, x) - magnitude(x)))
 
 
 def tanh(x: PrimExpr) -> PrimExpr:
     """A polynomial around 0, ``1 - 2 e**-2x / (e**-2x + 1)`` further out."""
     size = magnitude(x)
-    z = x * x
-    if x.dtype is DType.FLOAT32:
-        p = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1)
-        near = x * z * horner(z, (*p, -3.33332819422e-1)) + x
-    else:
-        top = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
-        bottom = (1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
-        near = x * z * (horner(z, top) / horner(z, bottom, monic=True)) + x
     e = exp_nonpositive(size * -2.0)
+    if x.dtype is DType.FLOAT32:
+        return copy_sign(tanh_size(x, e), x)
+    z = x * x
+    top = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
+    bottom = (1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
+    near = x * z * (horner(z, top) / horner(z, bottom, monic=True)) + x
     far = number(1.0, x) - e * 2.0 / (e + 1.0)
     return copy_sign(choose(size < 0.625, near, far), x)
 
