@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intarsia_ir.graph.expr import Call, tensor_type
+from intarsia_ir.graph.types import Size, variable
 from intarsia_ir.tir.expr import PrimExpr, TirVar, index, maximum, minimum, select
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.passes.simplify import simplify
 from intarsia_ir.tir.passes.vectorize import vectorize
-from intarsia_ir.tir.tensor import Axis
+from intarsia_ir.tir.tensor import Axis, extents
 from intarsia_ir.tir.text.print import print_expr, print_func
 from intarsia_ir.tir.verify import verify_func
 from intarsia_loops.loops import default_loops
@@ -53,6 +54,31 @@ def test_falling_indices_and_every_comparison() -> None:
         (1, 4, "i"),
         (5, 1, "0"),
     ]
+
+
+def test_a_loop_of_open_extent_is_cut_at_both_ends() -> None:
+    """The begin and the end keep the comparisons: they may meet."""
+    n = variable("n")
+    place = maximum(AT - 2, 0)
+    value = minimum(place, index(n) - 1)
+    clamped = "min(max(i - 2, 0), n - 1)"
+    assert open_cuts(value, n + 5) == [
+        ("0", "2", clamped),
+        ("2", "n", "i - 2"),
+        ("n + 2", "3", clamped),
+    ]
+
+
+def test_comparisons_that_depend_on_other_sizes_or_turns_are_left() -> None:
+    n, m = variable("n"), variable("m")
+    assert open_cuts(select(index(m) > AT, AT, index(0)), n) is None
+    assert open_cuts(select(index(n) > AT * 2, AT, index(0)), n) is None
+    assert open_cuts(select(index(n) > AT, AT, index(0)), n) is None
+
+
+def open_cuts(value: PrimExpr, extent: Size) -> list[tuple[str, str, str]] | None:
+    found = split_ranges(value, Axis(AT, *extents((extent,))))
+    return found and [(str(p.start), str(p.extent), print_expr(p.value)) for p in found]
 
 
 def test_what_has_no_place_to_be_cut_is_left() -> None:

@@ -28,7 +28,7 @@ from intarsia_ir.tir.expr import (
 )
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_ir.tir.stmt import Allocate, For, ForKind, LetStmt, Seq, Stmt, Store
-from intarsia_ir.tir.tensor import ArgReduction, Axis, Reduction, Tensor
+from intarsia_ir.tir.tensor import ArgReduction, Axis, Reduction, Tensor, extents
 from intarsia_ir.tir.walk import map_statement, rewrite, substitute
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim, Size
@@ -68,29 +68,29 @@ def loads(
 
 
 def parallel_loops(
-    row: Sequence[TirVar], extents: Sequence[int], body: Stmt, *, parallel: bool
+    row: Sequence[TirVar], counts: Sequence[int], body: Stmt, *, parallel: bool
 ) -> Stmt:
     """Wrap ``body`` in loops over ``row``; as one parallel loop if that is profitable."""
-    wanted = [(var, extent) for var, extent in zip(row, extents, strict=True)]
-    if not parallel or typical(prod(extents)) < 2:
+    wanted = [(var, extent) for var, extent in zip(row, counts, strict=True)]
+    if not parallel or typical(prod(counts)) < 2:
         for var, extent in reversed(wanted):
             body = For(var, index(extent), ForKind.SERIAL, body)
         return body
     # As few loops as give every thread enough iterations: each fused one costs a division.
     count = next(
-        (n for n in range(1, len(wanted) + 1) if typical(prod(extents[:n])) >= 64), len(wanted)
+        (n for n in range(1, len(wanted) + 1) if typical(prod(counts[:n])) >= 64), len(wanted)
     )
     for var, extent in reversed(wanted[count:]):
         body = For(var, index(extent), ForKind.SERIAL, body)
     if count == 1:
-        return For(wanted[0][0], index(extents[0]), ForKind.PARALLEL, body)
+        return For(wanted[0][0], index(counts[0]), ForKind.PARALLEL, body)
     fused = TirVar("fused")
     for number in reversed(range(count)):
         var, extent = wanted[number]
-        step = prod(extents[number + 1 : count])
+        step = prod(counts[number + 1 : count])
         value = fused // index(step) if number == 0 else (fused // index(step)) % index(extent)
         body = LetStmt(var, value, body)
-    return For(fused, index(prod(extents[:count])), ForKind.PARALLEL, body)
+    return For(fused, index(prod(counts[:count])), ForKind.PARALLEL, body)
 
 
 class Nest(Struct, frozen=True):
@@ -121,8 +121,8 @@ class Nest(Struct, frozen=True):
 
     def _outer(self, body: Stmt) -> Stmt:
         outer = self.axes[:-1]
-        extents = [axis.extent for axis in outer]
-        return parallel_loops([a.var for a in outer], extents, body, parallel=self.parallel)
+        counts = [axis.extent for axis in outer]
+        return parallel_loops([a.var for a in outer], counts, body, parallel=self.parallel)
 
     def elementwise(self, value: PrimExpr) -> Stmt:
         """Store ``value`` at every place; along the innermost axis in vectors where that works."""
@@ -137,7 +137,7 @@ class Nest(Struct, frozen=True):
             return Store(self.buffer, self._indices(at), substitute(value, {last.var: at}))
 
         if not vectorizes(value, last.var):
-            ranges = None if isinstance(last.extent, Dim) else split_ranges(value, last)
+            ranges = split_ranges(value, last)
             if ranges is not None and any(vectorizes(part.value, last.var) for part in ranges):
                 return self._outer(Seq(tuple([self._range(part, last) for part in ranges])))
             at = TirVar(last.var.name)
@@ -156,14 +156,14 @@ class Nest(Struct, frozen=True):
         """Store the elements of part of the innermost axis."""
 
         def store(at: PrimExpr) -> Stmt:
-            place = at + part.start
+            place = at + index(part.start)
             value = substitute(part.value, {last.var: place})
             return Store(self.buffer, self._indices(place), value)
 
-        own = Axis(TirVar(last.var.name), part.extent)
+        own = Axis(TirVar(last.var.name), *extents((part.extent,)))
         if vectorizes(part.value, last.var):
             return vector_loops(own, self.lanes, store, overlap=self.overlap)
-        return For(own.var, IntImm(own.extent), ForKind.SERIAL, store(own.var))
+        return For(own.var, index(own.extent), ForKind.SERIAL, store(own.var))
 
     def _steps(self, value: PrimExpr, axis: Axis, at: TirVar, step: int) -> Stmt:
         """Store ``step`` neighbours at a time, which read the same places."""
@@ -220,8 +220,8 @@ class Nest(Struct, frozen=True):
 
     def _every_place(self, body: Stmt) -> Stmt:
         axes = self.axes
-        extents = [axis.extent for axis in axes]
-        return parallel_loops([a.var for a in axes], extents, body, parallel=self.parallel)
+        counts = [axis.extent for axis in axes]
+        return parallel_loops([a.var for a in axes], counts, body, parallel=self.parallel)
 
     def _reduce_scalar(self, body: Reduction, value: PrimExpr, init: PrimExpr) -> Stmt:
         total = Buffer("total", (1,), value.dtype, MemoryScope.REGISTER)
