@@ -49,6 +49,11 @@ class RunSizes:
         names = self._definers.items()
         return {definer for name, definer in names if self._depths[name] <= self._depth}
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether a branch is imported."""
+        return self._depth > 0
+
     def known(self, hole: Hole) -> Dim | None:
         """Return the variable of an element that has one."""
         return self._variables.get(hole)
