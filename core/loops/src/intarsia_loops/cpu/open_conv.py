@@ -126,7 +126,6 @@ class _OpenConv:
         """Share strips and blocks of channels between threads."""
         conv, window = self._conv, self._conv.window
         batch = index(conv.data.shape[0])
-        rows, columns = (index(size) for size in window.output)
         bound: list[tuple[TirVar, PrimExpr]] = []
 
         def let(name: str, value: PrimExpr) -> PrimExpr:
@@ -134,6 +133,11 @@ class _OpenConv:
             bound.append((var, value))
             return var
 
+        # Sizes of results are never negative, which only the guards say.
+        rows, columns = (
+            let(name, maximum(index(size), 0))
+            for name, size in zip(("rows", "columns"), window.output, strict=True)
+        )
         pieces = let("pieces", _parts(columns, self._piece))
         width = let("wide", _parts(columns, maximum(pieces, 1)))
         alone = let("alone", maximum(batch * conv.groups * pieces, 1))
