@@ -12,6 +12,7 @@ from typing import assert_never
 from msgspec import Struct, field
 
 from intarsia_ir.tir.expr import IntImm
+from intarsia_ir.tir.forward import KERNEL
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import (
     Allocate,
@@ -132,6 +133,10 @@ class _Kernel(Struct):
                     e.least[stmt.var] = least
                 e.w.values.clear()
                 self.stmt(e, stmt.body, parallel=parallel)
+            case Invoke() if stmt.kind == KERNEL:
+                args = [f"ptr {e.buffers[place.buffer]}" for place in stmt.places]
+                args += [f"i64 {e.value(size)}" for size in stmt.values]
+                e.w.do(f"call void @{stmt.function}({', '.join(args)})")
             case Invoke():
                 emit_procedure(e, stmt)
             case Barrier():
