@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from intarsia_ir.graph.expr import Expr, Function, Var, tensor_type
 from intarsia_ir.graph.types import variable
+from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, TirVar
 from intarsia_ir.tir.module import Lowered
 from intarsia_loops import lower as lowering
 from intarsia_loops.cpu import open_winograd
 from intarsia_loops.cpu.conv_transpose import expand_conv_transpose
 from intarsia_loops.cpu.layout import use_channels_last
+from intarsia_loops.cpu.loops import unflatten
 from intarsia_loops.cpu.table import Schedules
 from intarsia_loops.cpu.tiling import CpuTiling
 from intarsia_runtime.dtype import DType
@@ -108,6 +110,12 @@ GRAPHS: dict[str, Callable[[Expr], Expr]] = {
     "depthwise with steps": lambda a: conv(
         a, weight(8, 1, 5, 5), groups=8, strides=(2, 2), **padded(2)
     ),
+    "residual of one channel vector": lambda a: apply(
+        "add", conv(a, weight(8, 8, 3, 3), **padded(1)), a
+    ),
+    "of pooled images": lambda a: conv(
+        apply("mean", a, axes=(2, 3), keepdims=True), weight(11, 8, 1, 1)
+    ),
     "max pool": lambda a: pool("nn.max_pool", a, 3, 2, 1),
     "average pool": lambda a: pool("nn.avg_pool", a, 3, 1, 1),
     "transposed, side by side": lambda a: larger(a, 2, 2, 0),
@@ -131,6 +139,25 @@ def _lowered(body: Expr, data: Var, *, winograd: bool = False) -> tuple[Function
     tiling = small_strips(target, DType.FLOAT32)
     changed = use_channels_last(expand_conv_transpose(function), tiling, winograd=winograd)
     return function, lower(changed, (), target=target)
+
+
+def test_indices_of_one_open_image_join_with_arrays_of_none() -> None:
+    number = TirVar("number")
+    first, second, row, column = unflatten(number, [1, 1, H, W])  # pyright: ignore[reportArgumentType]
+    assert isinstance(first, IntImm)
+    assert isinstance(second, IntImm)
+    assert isinstance(row, Binary)
+    assert (first.value, second.value, row.op, row.a) == (0, 0, BinaryOp.FLOOR_DIV, number)
+    assert isinstance(column, Binary)
+    assert (column.op, column.a) == (BinaryOp.FLOOR_MOD, number)
+
+
+@pytest.mark.parametrize("name", ["3x3", "residual of one channel vector", "of pooled images"])
+def test_one_image_of_open_sizes(name: str) -> None:
+    data = x("data", 1, 8, H, W)
+    function, made = _lowered(GRAPHS[name](data), data)
+    for _, h, w in SIZES:
+        check(function, made, {"H": h, "W": w})
 
 
 @pytest.mark.parametrize("name", GRAPHS)

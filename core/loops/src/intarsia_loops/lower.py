@@ -35,6 +35,7 @@ from .call_plan import check_kernel, plan_calls
 from .dispatch import dispatch
 from .fuse import Fusion, KernelCall, fuse
 from .loops import default_loops
+from .shared_kernels import GeneralGroup, forward, general_group
 from .step_planner import Callees, FusedFunction
 from .tensors import Stages, stages_of
 from .typical import is_open, typical
@@ -98,6 +99,7 @@ def lower(
     loops: DefaultLoops | None = None,
     bound_stack: BoundStack | None = None,
     on_device: bool = False,
+    forwards: bool = False,
     name: str = "main",
     alignment: int = ALIGNMENT,
     tuned: Tuned | None = None,
@@ -120,6 +122,7 @@ def lower(
             :mod:`intarsia_ir.tir.passes.stack_to_scratch`. Without one, one thread runs the loops
             of a kernel that has large temporaries.
         on_device: Whether kernels run on a device, whose threads have larger frames.
+        forwards: Whether kernels may call others of their module; see :mod:`.shared_kernels`.
         name: Name of the unit.
         alignment: Of offsets in the workspace, in bytes.
         tuned: Measured choices; rules decide if ``None``.
@@ -139,6 +142,8 @@ def lower(
     }
     entry = FusedFunction(main, fuse(main, matrices_apart=apart))
     work = _Kernels(backend, tuned)
+    if forwards and not backend.is_sized and tuned is None:
+        work.share([one.fusion for one in (entry, *fused.values())])
     for one in (entry, *fused.values()):
         work.add(one.fusion)
     callees = Callees(work.by_call, {region.name: region for region in regions}, fused)
@@ -156,6 +161,7 @@ class _Kernels(Struct):
         by_structure: The kernels.
         by_call: Kernel of each call.
         chosen: What records said of kernels, by their names.
+        general: Groups that have a kernel together with others, by their structure.
     """
 
     backend: _Backend
@@ -164,6 +170,20 @@ class _Kernels(Struct):
     by_call: dict[KernelCall, PrimFunc] = field(default_factory=dict[KernelCall, PrimFunc])
     chosen: dict[str, ChosenKernel] = field(default_factory=dict[str, ChosenKernel])
     names: dict[str, int] = field(default_factory=dict[str, int])
+    general: dict[object, GeneralGroup] = field(default_factory=dict[object, GeneralGroup])
+
+    def share(self, fusions: Sequence[Fusion]) -> None:
+        """Find the groups that are one with variables for their sizes."""
+        kinds: dict[object, dict[object, GeneralGroup]] = {}
+        items = [item for fusion in fusions for item in fusion.items]
+        for item in items:
+            general = general_group(item.group) if isinstance(item, KernelCall) else None
+            if isinstance(item, KernelCall) and general is not None:
+                alike = kinds.setdefault(_structure(general.group), {})
+                alike.setdefault(_structure(item.group), general)
+        for alike in kinds.values():
+            if len(alike) > 1:
+                self.general.update(alike)
 
     def add(self, fusion: Fusion) -> None:
         """Schedule the kernels of a function."""
@@ -177,10 +197,20 @@ class _Kernels(Struct):
             if key not in self.by_structure:
                 group = _renamed(item.group, self.names)
                 with _placed(group):
-                    kernel = _chosen_kernel(group, self.backend.target, self.tuned, self.chosen)
-                    kernel = kernel or _kernel(group, self.backend)
-                    self.by_structure[key] = _bounded(kernel, self.backend)
+                    self.by_structure[key] = self._made(group, key)
             self.by_call[item] = self.by_structure[key]
+
+    def _made(self, group: FusedGroup, key: object) -> PrimFunc:
+        """Return the kernel of a group."""
+        if key in self.general:
+            general = self.general[key]
+            shared = _structure(general.group)
+            if shared not in self.by_structure:
+                one = replace(general.group, name=f"{group.name}_any")
+                self.by_structure[shared] = _bounded(_kernel(one, self.backend), self.backend)
+            return forward(group.name, self.by_structure[shared], general.sizes)
+        kernel = _chosen_kernel(group, self.backend.target, self.tuned, self.chosen)
+        return _bounded(kernel or _kernel(group, self.backend), self.backend)
 
 
 @contextmanager

@@ -9,5 +9,7 @@ from intarsia_loops.lower import lower
 
 from .schedules.table import SCHEDULES, bound_stack, loops
 
-lower_function = partial(lower, schedules=SCHEDULES, bound_stack=bound_stack, loops=loops)
+lower_function = partial(
+    lower, schedules=SCHEDULES, bound_stack=bound_stack, loops=loops, forwards=True
+)
 """Lowers a graph function; see :func:`intarsia_loops.lower.lower` for arguments and errors."""

@@ -54,6 +54,11 @@ class RunSizes:
         """The call that defines each variable."""
         return self._definers
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether a branch is imported."""
+        return self._depth > 0
+
     def known(self, hole: Hole) -> Dim | None:
         """Return the variable of an element that has one."""
         return self._variables.get(hole)

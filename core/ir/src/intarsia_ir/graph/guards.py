@@ -14,7 +14,7 @@ from contextvars import ContextVar
 
 from msgspec import Struct
 
-from intarsia_runtime.size import Dim, Size, SizeOp, minimum
+from intarsia_runtime.size import Dim, Size, SizeOp, maximum, minimum
 
 _COLLECTOR: ContextVar[dict[Guard, None] | None] = ContextVar("guards", default=None)
 
@@ -142,14 +142,18 @@ def require_at_most(low: Size, high: Size, why: str) -> bool:
 
 
 def is_required_natural(size: Size) -> bool:
-    """Whether a guard that was collected by now says that a size is not negative."""
+    """Whether a guard that was collected by now says that a size is not negative.
+
+    ``min(400, N) == 400`` says so of ``N - 400``.
+    """
     if isinstance(size, int):
         return size >= 0
-    collector = _COLLECTOR.get() or {}
-    return any(
-        isinstance(guard.right, int) and guard.right >= 0 and _is_part_of_minimum(size, guard.left)
-        for guard in collector
-    )
+    for guard in _COLLECTOR.get() or ():
+        for part in _parts_of_minimum(guard.left):  # none is below the minimum
+            above = size - (part - guard.right)
+            if maximum(above, 0) == above:
+                return True
+    return False
 
 
 def take_fixed_sizes(known: Collection[Guard]) -> dict[Dim, int]:
@@ -175,8 +179,13 @@ def take_fixed_sizes(known: Collection[Guard]) -> dict[Dim, int]:
 
 def _is_part_of_minimum(part: Size, size: Size) -> bool:
     """Whether a size is ``min(part, ...)``, which never exceeds the part."""
+    return part in _parts_of_minimum(size)
+
+
+def _parts_of_minimum(size: Size) -> tuple[Size, ...]:
+    """Return ``a`` and ``b`` of ``min(a, b)``; nothing of other sizes."""
     match size:
         case Dim(terms=((((SizeOp(op="min", a=a, b=b),), 1)),)):
-            return part in (a, b)
+            return a, b
         case _:
-            return False
+            return ()

@@ -15,6 +15,7 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 
 from .expr import CallTarget, PrimExpr
+from .forward import KERNEL
 from .func import PrimFunc
 from .stmt import Invoke
 from .walk import expr_nodes, statements
@@ -84,7 +85,7 @@ def verify_target_calls(func: PrimFunc, kind: str, find: FindFunction | None) ->
             signature = _known(node, func.name, kind, find, len(node.args))
             _verify(node, func.name, signature)
     for stmt in stmts:
-        if isinstance(stmt, Invoke):
+        if isinstance(stmt, Invoke) and stmt.kind != KERNEL:
             operands = len(stmt.places) + len(stmt.values)
             _known(stmt, func.name, kind, find, operands)
 

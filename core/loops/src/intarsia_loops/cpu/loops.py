@@ -15,6 +15,7 @@ from intarsia_ir.tir.stmt import For, ForKind, LetStmt, Seq, Stmt
 from intarsia_ir.tir.stmt import Store as StoreStmt
 from intarsia_ir.tir.walk import post_order
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim
 
 Body: TypeAlias = Callable[[PrimExpr], Stmt]
 EpilogueStore: TypeAlias = "Callable[[PrimExpr, tuple[PrimExpr, ...]], Stmt]"
@@ -204,11 +205,27 @@ def copy_rows(
 
 
 def unflatten(position: PrimExpr, shape: list[int]) -> list[PrimExpr]:
-    """Return the indices of element ``position`` of an array of ``shape``."""
+    """Return the indices of element ``position`` of an array of ``shape``.
+
+    Of an array of open sizes whose first sizes are 1, the first other index is a quotient alone.
+    Its remainder would be a division for each element: it does not join with indices of arrays
+    that have no such sizes.
+    """
+    first = len(shape) - len(_without_ones(shape)) if _is_open(shape) else 0
     indices: list[PrimExpr] = []
     remainder = position
-    for number, size in enumerate(reversed(shape)):
-        last = number == len(shape) - 1
-        indices.append(remainder if last else remainder % index(size))
-        remainder = remainder // index(size)
-    return indices[::-1]
+    for number in range(len(shape) - 1, first - 1, -1):
+        size = index(shape[number])
+        indices.append(remainder if number == first else remainder % size)
+        remainder = remainder // size
+    return [*(index(0) for _ in range(first)), *reversed(indices)]
+
+
+def _without_ones(shape: list[int]) -> list[int]:
+    """Return a shape without sizes of 1 in front; of no other the last one."""
+    first = next((n for n, size in enumerate(shape) if size != 1), len(shape) - 1)
+    return shape[first:]
+
+
+def _is_open(shape: list[int]) -> bool:
+    return any(isinstance(size, Dim) for size in shape)

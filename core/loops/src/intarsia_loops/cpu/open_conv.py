@@ -19,7 +19,10 @@ by strips, as in ``conv.py``, with strip sizes computed at run time::
   that of what it reads, and its own. A division gives the first one; the others step on from the
   one before, with a comparison. Written out, these steps were half of the code of a kernel. Results
   of a single row, as of sound, are neighbours, and need no positions.
-- Caches: the strip stays in the second-level cache while the blocks of channels pass.
+  A tile of one vector of channels has 12 results: each has an address of its own, and 28 of these
+  would come from the stack for every product.
+- Caches: the strip stays in the second-level cache while the blocks of channels pass. Of dilated
+  windows it has few rows, so that those that taps meet stay in the first-level one.
 - Dilation: only window rows and columns with at least one tap inside the image are computed, and
   only the image rows that they read are copied. At 12x14 pixels and a dilation of 36 that is one
   tap of nine, and one row instead of 73.
@@ -78,6 +81,15 @@ _LEAST_ROWS = 4
 _SMALL = 4
 """Results of a small tile."""
 
+_ADDRESSES = 14
+"""Most results of a tile over several rows: each has an address in a register of its own."""
+
+_LONG_TILE = 12
+"""Results of a tile that would have more: as many sums of one vector are no fewer than needed."""
+
+_NEAR = 8192
+"""Elements of the rows of a strip that taps of a dilated window meet: 32 KiB of the first cache."""
+
 _LEAST_PIECE = 16
 """Results of a piece of a row at least."""
 
@@ -95,8 +107,9 @@ def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStor
         outer = list(conv.data.shape[:-1])
         rows = flat_rows(conv.data)
         is_image = any(isinstance(size, Dim) for size in conv.data.shape[1:3])
+        few = conv.data.shape[1:3] == (1, 1)
         return open_dense_loops(
-            tiling, rows, conv.weight, conv.outputs, epilogue, outer, many=is_image
+            tiling, rows, conv.weight, conv.outputs, epilogue, outer, many=is_image, few=few
         )
     return _OpenConv(tiling, conv, epilogue).loops()
 
@@ -119,14 +132,14 @@ class _OpenConv:
         across = self._capacity // (reach * conv.inner)  # columns of the input
         self._piece = (across - window.span(1, 1)) // window.strides[1] + 1
         self._is_row = window.output[0] == 1
-        self._tile = tiling.rows_for(conv.weight.shape[2] // tiling.lanes)
+        rows = tiling.rows_for(conv.weight.shape[2] // tiling.lanes)
+        self._tile = rows if self._is_row or rows <= _ADDRESSES else _LONG_TILE
         self._blocks = -(-conv.columns // conv.weight.shape[2])
 
     def loops(self) -> Stmt:
         """Share strips and blocks of channels between threads."""
         conv, window = self._conv, self._conv.window
         batch = index(conv.data.shape[0])
-        rows, columns = (index(size) for size in window.output)
         bound: list[tuple[TirVar, PrimExpr]] = []
 
         def let(name: str, value: PrimExpr) -> PrimExpr:
@@ -134,6 +147,11 @@ class _OpenConv:
             bound.append((var, value))
             return var
 
+        # Sizes of results are never negative, which only the guards say.
+        rows, columns = (
+            let(name, maximum(index(size), 0))
+            for name, size in zip(("rows", "columns"), window.output, strict=True)
+        )
         pieces = let("pieces", _parts(columns, self._piece))
         width = let("wide", _parts(columns, maximum(pieces, 1)))
         alone = let("alone", maximum(batch * conv.groups * pieces, 1))
@@ -142,6 +160,9 @@ class _OpenConv:
             pitch = strip_span(window, 1, width) * conv.inner
             fitting = let("fitting", index(self._capacity) // maximum(pitch, 1) - window.span(0, 1))
             tallest = maximum(fitting // window.strides[0] + 1, 1)
+            if window.dilation[0] > 1:  # only rows that taps meet are copied: these stay near
+                near = index(_NEAR) // maximum(pitch * window.kernel[0], 1)
+                tallest = minimum(tallest, maximum(near, 1))
             wanted = minimum((index(_ITEMS - 1) + alone) // alone, rows // _LEAST_ROWS)
             height = let("high", _parts(rows, maximum(maximum(_parts(rows, tallest), wanted), 1)))
             strips = let("strips", _parts(rows, maximum(height, 1)))
@@ -308,6 +329,7 @@ class _OpenConv:
             counts: How many there are of each size.
         """
         stmts: list[Stmt] = []
+        output = (self._conv.data.shape[0], *self._conv.window.output)
         before, done, total = index(0), index(0), sum(counts, index(0))
         for size, count in zip(tiles.sizes, counts, strict=True):
 
@@ -323,7 +345,7 @@ class _OpenConv:
                 if self._is_row:
                     body = with_row_places(work, read, tile, at)
                 else:
-                    body = with_places(work, read, tile, self._conv.window.output, at)
+                    body = with_places(work, read, tile, output, at)
                 return LetStmt(start, tiles.start(size, t, before), body)
 
             stmts.append(serial(count, one, "m"))

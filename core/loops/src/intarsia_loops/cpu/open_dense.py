@@ -155,6 +155,7 @@ def open_dense_loops(
     outer: list[int],
     *,
     many: bool = False,
+    few: bool = False,
 ) -> Stmt:
     """Return the loops of ``left @ weight``.
 
@@ -167,6 +168,8 @@ def open_dense_loops(
         outer: Dimensions that the rows of the result stand for.
         many: Whether rows are nearly always many, as pixels are, so that two sizes of tiles do:
             more versions take three times as long to compile.
+        few: Whether rows are few and the product is small beside others, as that of pooled images
+            is: one row, or tiles of four.
     """
     largest = min(tiling.rows, tiling.rows_for(weight.shape[2] // tiling.lanes))
 
@@ -184,6 +187,9 @@ def open_dense_loops(
         smaller = (*(size for size in _MIDDLE if size + _FULL <= sizes[0]), *sizes[1:])
         return with_tiles((sizes[0], *smaller), smaller)
 
+    if few and largest > 1:
+        small = min(_FULL, largest)
+        return IfStmt(index(left.m) > 1, with_tiles((small,), (small,)), with_tiles((1,), ()))
     if largest <= _FULL:
         return tile_versions(index(left.m), largest, version)
     return IfStmt(index(left.m) > 1, version((largest, _FULL)), version((1,)))

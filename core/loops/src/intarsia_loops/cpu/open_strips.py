@@ -123,7 +123,7 @@ def with_places(
     work: StripItem,
     read: StripReader,
     tile: StripTile,
-    output: tuple[int, int],
+    output: tuple[int, int, int],
     body: Callable[[TilePlaces], Stmt],
 ) -> Stmt:
     """Return ``body(places)`` behind the loop that computes the places of a tile.
@@ -132,10 +132,10 @@ def with_places(
         work: What is computed.
         read: How a result reads what it is computed from.
         tile: The results.
-        output: Rows and columns of an image of results.
+        output: Images of results, and rows and columns of each.
         body: What is done with the places.
     """
-    rows, columns = (index(size) for size in output)
+    _, rows, columns = (index(size) for size in output)
     places = Buffer("places", (2, tile.size), INDEX, MemoryScope.STACK)
     at = Buffer("at", (tile.size,), INDEX, MemoryScope.REGISTER)
     cursor = Buffer("cursor", (2,), INDEX, MemoryScope.REGISTER)
@@ -166,7 +166,7 @@ def with_places(
     held = unrolled(tile.size, lambda r: store(at, (r,), load(places, 0, r)), "r")
 
     def result(r: PrimExpr) -> Sequence[PrimExpr]:
-        return unflatten(load(places, 1, r), [0, *output])
+        return unflatten(load(places, 1, r), list(output))
 
     found = body(TilePlaces(tile.size, lambda r: load(at, r), result))
     filled = seq(LetStmt(first, tile.start // work.width, steps), Allocate(at, seq(held, found)))

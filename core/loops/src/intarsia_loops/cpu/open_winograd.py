@@ -24,22 +24,46 @@ overlaps the one before::
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from math import prod
 from typing import cast
 
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import INDEX, PrimExpr, TirVar, equal, index, maximum, minimum, select
+from intarsia_ir.tir.expr import (
+    INDEX,
+    PrimExpr,
+    TirVar,
+    all_of,
+    equal,
+    if_then_else,
+    index,
+    maximum,
+    minimum,
+    select,
+)
 from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 from intarsia_runtime.size import maximum as maximum_size
 from intarsia_runtime.size import minimum as minimum_size
 
-from .loops import EpilogueStore, cut, for_parts, let_all, load, parallel, seq, serial, store
+from .loops import (
+    EpilogueStore,
+    cut,
+    for_parts,
+    let_all,
+    load,
+    parallel,
+    seq,
+    serial,
+    store,
+    vectorized,
+)
 from .micro_kernel import register_tile
 from .prefetch import prefetch_next_block, prefetch_next_open_block
 from .tiling import CpuTiling, column_parts
-from .winograd import BAND_BYTES, SIZE, WinogradOperands, transform_tile, write_results
+from .winograd import BAND_BYTES, SIZE, WinogradOperands, transform_channels, write_results
 
 _SMALL = 4
 """Tiles of a small group."""
@@ -72,18 +96,20 @@ def open_winograd_loops(
     # A tile more: the 16 elements of a tile would lie a power of two apart, in one set of a cache.
     # A group that no smaller one stands in for reads tiles behind the last, and drops the results.
     most = cast("int", maximum_size(minimum_size(batch * prod(conv.grid), band), _SMALL))
-    wide = Buffer("wide", (SIZE * SIZE, most + 1, channels), conv.data.dtype)
+    wide = Buffer("wide", (SIZE * SIZE * (most + 1) * channels,), conv.data.dtype)
 
-    bands, count, first = TirVar("bands"), TirVar("count"), TirVar("first")
+    names = ("bands", "count", "first", "plane")
+    bands, count, first, plane = [TirVar(name) for name in names]
 
     def one_band(number: PrimExpr) -> Stmt:
-        work = _OpenBand(tiling, conv, wide, epilogue, first, count, stationary)
+        work = _OpenBand(tiling, conv, (wide, plane), epilogue, first, count, stationary)
         body = seq(work.transforms(), *work.products())
-        return LetStmt(first, minimum(number * count, tiles - count), body)
+        return LetStmt(first, maximum(minimum(number * count, tiles - count), 0), body)
 
     bound = [
         (bands, (tiles + (band - 1)) // band),
-        (count, (tiles + (bands - 1)) // maximum(bands, 1)),
+        (count, (tiles + maximum(bands - 1, 0)) // maximum(bands, 1)),
+        (plane, index((most + 1) * channels)),
     ]
     return let_all(bound, serial(bands, one_band, "band")), wide
 
@@ -94,7 +120,7 @@ class _OpenBand(Struct, frozen=True):
     Attributes:
         tiling: Register tile of the machine.
         conv: Operands.
-        wide: Transformed data, ``[16, tiles, C]``.
+        memory: Transformed data, ``[16, tiles, C]``, and elements of each of the 16 planes.
         epilogue: What to do with a result.
         first: Number of the first tile.
         count: How many there are.
@@ -103,7 +129,7 @@ class _OpenBand(Struct, frozen=True):
 
     tiling: CpuTiling
     conv: WinogradOperands
-    wide: Buffer
+    memory: tuple[Buffer, PrimExpr]
     epilogue: EpilogueStore
     first: PrimExpr
     count: PrimExpr
@@ -153,13 +179,62 @@ class _OpenBand(Struct, frozen=True):
         def some(p: PrimExpr) -> Stmt:
             begin = p * _TOGETHER
             count = minimum(self.count - begin, _TOGETHER)
-            return self._each(
-                begin,
-                count,
-                lambda tile, place: transform_tile(self.tiling, self.conv, self.wide, tile, place),
-            )
+            return self._each(begin, count, self._transform)
 
         return parallel((self.count + (_TOGETHER - 1)) // _TOGETHER, some)
+
+    def _place(self, e: PrimExpr | int, tile: PrimExpr, channel: PrimExpr) -> PrimExpr:
+        """Return where the transformed data have an element."""
+        return self.memory[1] * e + (tile * self.conv.data.shape[3] + channel)
+
+    def _transform(self, tile: PrimExpr, place: tuple[PrimExpr, PrimExpr, PrimExpr]) -> Stmt:
+        """Write ``B^T d B`` of one tile.
+
+        What differs at the edges is only how registers are filled: pixels outside of the image have
+        a negative number. The transform itself is there once.
+        """
+        (image, top, left), (wide, _), data = place, self.memory, self.conv.data
+        window = self.conv.window
+        rows, columns = (index(size) for size in window.size)
+        y, x = top - window.padding[0], left - window.padding[1]
+        is_inside = all_of([y >= 0, y + SIZE <= rows, x >= 0, x + SIZE <= columns])
+        lines = [TirVar(f"line{r}") for r in range(SIZE)]
+        inside = TirVar("inside")
+        bound = [(inside, select(is_inside, index(1), index(0)))]
+        bound += [(line, (image * rows + (y + r)) * columns + x) for r, line in enumerate(lines)]
+        pixels = Buffer("pixels", (SIZE * SIZE,), INDEX, MemoryScope.STACK)
+
+        def column(s: PrimExpr) -> Stmt:
+            across = x + s
+            is_there = all_of([across >= 0, across < columns])
+            stmts: list[Stmt] = []
+            for r, line in enumerate(lines):
+                down = all_of([y + r >= 0, y + r < rows, is_there])
+                stmts.append(store(pixels, (s * SIZE + r,), select(down, line + s, index(-1))))
+            return seq(*stmts)
+
+        def given(tile_in: Buffer, start: PrimExpr, width: int) -> Stmt:
+            def middle(r: int, s: int, v: PrimExpr) -> Stmt:
+                value = load(data, 0, 0, lines[r] + s, start + v)
+                return store(tile_in, (r * SIZE + s, v), value)
+
+            def edge(r: int, s: int, v: PrimExpr) -> Stmt:
+                pixel = load(pixels, s * SIZE + r)
+                value = if_then_else(pixel >= 0, load(data, 0, 0, pixel, start + v), 0)
+                return store(tile_in, (r * SIZE + s, v), value)
+
+            def filled(one: Callable[[int, int, PrimExpr], Stmt]) -> Stmt:
+                elements = product(range(SIZE), repeat=2)
+                return seq(*(vectorized(width, partial(one, r, s)) for r, s in elements))
+
+            return IfStmt(inside > 0, filled(middle), filled(edge))
+
+        def written(e: int, channel: PrimExpr, value: PrimExpr) -> Stmt:
+            return store(wide, (self._place(e, tile, channel),), value)
+
+        found = IfStmt(equal(inside, 0), serial(SIZE, column, "s"))
+        body = seq(found, transform_channels(self.tiling, data, given, written))
+        return let_all(bound, Allocate(pixels, body))
 
     def products(self) -> list[Stmt]:
         """Multiply the transformed data of all tiles, and write their results."""
@@ -214,7 +289,7 @@ class _OpenBand(Struct, frozen=True):
         width = self.conv.weight.shape[3]
         chunks = maximum((wide + (_SHARING - 1)) // _SHARING, 1)
         room = (_SHARING + 1) * large + small
-        sums = Buffer("sums", (SIZE * SIZE, room, width), self.wide.dtype, MemoryScope.STACK)
+        sums = Buffer("sums", (SIZE * SIZE, room, width), self.conv.data.dtype, MemoryScope.STACK)
 
         def item(p: PrimExpr) -> Stmt:
             block, begin, end, some, base, behind = (
@@ -268,7 +343,7 @@ class _OpenBand(Struct, frozen=True):
             shared: Number of the group among those that share the weights, and how many these are.
         """
         (block, e), (first, rows), (base, sums) = place, tiles, kept
-        weight, start = self.conv.weight, TirVar("start")
+        weight, start, wide = self.conv.weight, TirVar("start"), self.memory[0]
         depth, width = weight.shape[2:]
         fetched = prefetch_next_open_block(self.tiling.prefetch, weight, (block, e + 1, 0), shared)
 
@@ -281,10 +356,12 @@ class _OpenBand(Struct, frozen=True):
             columns=used,
             largest=(rows, width),
             steps=(depth,),
-            left=lambda r, k: load(self.wide, e, row(r) if rows <= _SMALL else start + r, k[0]),
+            left=lambda r, k: load(
+                wide, self._place(e, row(r) if rows <= _SMALL else start + r, k[0])
+            ),
             right=lambda k, c: load(weight, block, e, k[0], c),
             epilogue=lambda r, c, value: store(sums, (e, start - base + r, c), value),
-            dtype=self.wide.dtype,
+            dtype=self.conv.data.dtype,
             weight_prefetch=fetched,
         )
         return LetStmt(start, first, loops if fetched is None else fetched.bind(depth, loops))
@@ -315,8 +392,8 @@ class _OpenBand(Struct, frozen=True):
         """Compute a large or a small group of tiles for one block of outputs."""
         is_large, at_large, at_small = chosen
         depth, width = self.conv.weight.shape[2:]
-        sums = Buffer("sums", (SIZE * SIZE, large, width), self.wide.dtype, MemoryScope.STACK)
-        small, start = min(_SMALL, large), TirVar("start")
+        sums = Buffer("sums", (SIZE * SIZE, large, width), self.conv.data.dtype, MemoryScope.STACK)
+        small, start, wide = min(_SMALL, large), TirVar("start"), self.memory[0]
 
         def multiplied(e: PrimExpr, rows: int) -> Stmt:
             def row(r: PrimExpr | int) -> PrimExpr:
@@ -328,10 +405,10 @@ class _OpenBand(Struct, frozen=True):
                 columns=used,
                 largest=(large, width),
                 steps=(depth,),
-                left=lambda r, k: load(self.wide, e, row(r), k[0]),
+                left=lambda r, k: load(wide, self._place(e, row(r), k[0])),
                 right=lambda k, c: load(self.conv.weight, block, e, k[0], c),
                 epilogue=lambda r, c, value: store(sums, (e, r, c), value),
-                dtype=self.wide.dtype,
+                dtype=self.conv.data.dtype,
                 weight_prefetch=prefetch_next_block(
                     self.tiling.prefetch,
                     self.conv.weight,

@@ -85,7 +85,7 @@ class WinogradOperands(Struct, frozen=True):
     def grid(self) -> tuple[int, int]:
         """Rows of tiles, and tiles in a row."""
         rows, columns = self.window.output
-        return -(-rows // STEP), -(-columns // STEP)
+        return (rows + STEP - 1) // STEP, (columns + STEP - 1) // STEP
 
     @property
     def band(self) -> int:
@@ -260,38 +260,62 @@ def transform_tile(
         return if_then_else(there, unchecked(r, s, c), 0)
 
     def transformed(element: Callable[[int, int, PrimExpr], PrimExpr]) -> Stmt:
-        def channels(start: PrimExpr, lanes: int) -> Stmt:
-            tile_size = (SIZE * SIZE, lanes)
-            tile_in = Buffer("given", tile_size, wide.dtype, MemoryScope.REGISTER)
-            half = Buffer("half", tile_size, wide.dtype, MemoryScope.REGISTER)
-
+        def given(tile_in: Buffer, start: PrimExpr, lanes: int) -> Stmt:
             def read(r: int, s: int) -> Stmt:
                 return vectorized(
                     lanes, lambda v: store(tile_in, (r * SIZE + s, v), element(r, s, start + v))
                 )
 
-            def down(r: int, s: int) -> Stmt:
-                def one(v: PrimExpr) -> Stmt:
-                    value = _inner(r, lambda k: load(tile_in, k * SIZE + s, v))
-                    return store(half, (r * SIZE + s, v), value)
+            return seq(*(read(r, s) for r, s in product(range(SIZE), repeat=2)))
 
-                return vectorized(lanes, one)
+        def written(e: int, channel: PrimExpr, value: PrimExpr) -> Stmt:
+            return store(wide, (e, tile, channel), value)
 
-            def over(r: int, s: int) -> Stmt:
-                def one(v: PrimExpr) -> Stmt:
-                    value = _inner(s, lambda k: load(half, r * SIZE + k, v))
-                    return store(wide, (r * SIZE + s, tile, start + v), value)
-
-                return vectorized(lanes, one)
-
-            elements = tuple(product(range(SIZE), repeat=2))
-            steps = [step(r, s) for step in (read, down, over) for r, s in elements]
-            return Allocate(tile_in, Allocate(half, seq(*steps)))
-
-        return for_parts(cut(wide.shape[2], tiling.lanes), channels, "channel")
+        return transform_channels(tiling, data, given, written)
 
     inside = all_of([y >= 0, y + SIZE <= height, x >= 0, x + SIZE <= width])
     return IfStmt(inside, transformed(unchecked), transformed(partly))
+
+
+def transform_channels(
+    tiling: CpuTiling,
+    data: Buffer,
+    given: Callable[[Buffer, PrimExpr, int], Stmt],
+    written: Callable[[int, PrimExpr, PrimExpr], Stmt],
+) -> Stmt:
+    """Write ``B^T d B`` of one tile, a vector of channels at a time.
+
+    Args:
+        tiling: Register tile of the machine.
+        data: What is transformed, ``[N, H, W, C]``.
+        given: ``given(d, channel, lanes)``: fills ``d``, ``[16, lanes]``, from that channel on.
+        written: ``written(e, channel, value)``: stores element ``e`` of the result.
+    """
+
+    def channels(start: PrimExpr, lanes: int) -> Stmt:
+        tile_size = (SIZE * SIZE, lanes)
+        tile_in = Buffer("given", tile_size, data.dtype, MemoryScope.REGISTER)
+        half = Buffer("half", tile_size, data.dtype, MemoryScope.REGISTER)
+
+        def down(r: int, s: int) -> Stmt:
+            def one(v: PrimExpr) -> Stmt:
+                value = _inner(r, lambda k: load(tile_in, k * SIZE + s, v))
+                return store(half, (r * SIZE + s, v), value)
+
+            return vectorized(lanes, one)
+
+        def over(r: int, s: int) -> Stmt:
+            def one(v: PrimExpr) -> Stmt:
+                value = _inner(s, lambda k: load(half, r * SIZE + k, v))
+                return written(r * SIZE + s, start + v, value)
+
+            return vectorized(lanes, one)
+
+        elements = tuple(product(range(SIZE), repeat=2))
+        steps = [step(r, s) for step in (down, over) for r, s in elements]
+        return Allocate(tile_in, Allocate(half, seq(given(tile_in, start, lanes), *steps)))
+
+    return for_parts(cut(data.shape[3], tiling.lanes), channels, "channel")
 
 
 def write_results(

@@ -216,3 +216,29 @@ def emit_index_division(
         return w.once(f"add i64 {quotient}, {borrow}", quotient, borrow)
     carry = w.once(f"select i1 {below}, i64 {divisor}, i64 0", below)
     return w.once(f"add i64 {rest}, {carry}", rest, carry)
+
+
+def emit_natural_division(
+    w: FunctionWriter, op: BinaryOp, a: str, b: str, *, may_be_zero: bool
+) -> str:
+    """Write ``a // b`` or ``a % b`` of indices that are not negative; by zero it gives 0."""
+    name = "udiv" if op is BinaryOp.FLOOR_DIV else "urem"
+    if not may_be_zero:
+        return w.once(f"{name} i64 {a}, {b}", a, b)
+    by_zero = w.once(f"icmp eq i64 {b}, 0", b)
+    divisor = w.once(f"select i1 {by_zero}, i64 1, i64 {b}", by_zero, b)
+    result = w.once(f"{name} i64 {a}, {divisor}", a, divisor)
+    if op is BinaryOp.FLOOR_MOD:
+        return result  # by 1 it leaves 0
+    return w.once(f"select i1 {by_zero}, i64 0, i64 {result}", by_zero, result)
+
+
+def emit_division_call(w: FunctionWriter, op: BinaryOp, a: str, b: str) -> str:
+    """Write ``a // b`` or ``a % b`` of any indices: 17 instructions, which a function has once."""
+    name = "intarsia.floor_div" if op is BinaryOp.FLOOR_DIV else "intarsia.floor_mod"
+    if name not in w.declarations.lines:
+        own = FunctionWriter(w.declarations)
+        result = _int_division(own, op, "%a", "%b", DType.INT64, 1)
+        head = f"define internal i64 @{name}(i64 %a, i64 %b) noinline memory(none) #0 {{"
+        w.declarations.lines[name] = "\n".join([head, *own.lines, f"  ret i64 {result}", "}"])
+    return w.once(f"call i64 @{name}(i64 {a}, i64 {b})", a, b)

@@ -34,8 +34,13 @@ from intarsia_ir.tir.walk import children
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 
-from ..functions import THREAD_SLOT
-from .arithmetic import emit_binary, emit_index_division
+from .arithmetic import (
+    emit_binary,
+    emit_division_call,
+    emit_index_division,
+    emit_natural_division,
+)
+from .bounds import lower_bound
 from .builtin import emit_intrinsic, emit_reduction, emit_target_call
 from .conversions import emit_cast
 from .half import narrow_to_bfloat, narrow_to_half, widen_bfloat, widen_half
@@ -57,7 +62,7 @@ class Expressions(Struct):
         w: Where to write.
         buffers: Pointer of each buffer in scope.
         variables: Value of each variable in scope.
-        positive: Variables that are never negative: loop variables.
+        least: A number that each variable is at least which is never negative: 0 of loops'.
         positions: Where elements lie, by buffer and indices; an unrolled loop asks for each copy.
         summing: Inside a loop that writes registers alone, the value of its variable.
         scheduled: Whether LLVM has no loop of the kernel to vectorize (:mod:`.scheduled`).
@@ -69,7 +74,7 @@ class Expressions(Struct):
     w: FunctionWriter
     buffers: dict[Buffer, str] = field(default_factory=dict[Buffer, str])
     variables: dict[TirVar, str] = field(default_factory=dict[TirVar, str])
-    positive: set[TirVar] = field(default_factory=set[TirVar])
+    least: dict[TirVar, int] = field(default_factory=dict[TirVar, int])
     positions: dict[tuple[Buffer, tuple[PrimExpr, ...]], Position] = field(
         default_factory=dict[tuple[Buffer, tuple[PrimExpr, ...]], Position]
     )
@@ -180,6 +185,12 @@ class Expressions(Struct):
         number = ""
         if expr.op in _EXTREMES:
             number = b if _is_number(expr.b) else a if _is_number(expr.a) else ""
+        if expr.op in _DIVISIONS and expr.a.dtype is INDEX and expr.lanes == 1:
+            least = self.lower_bound(expr.b)
+            if least is not None and self.lower_bound(expr.a) is not None:
+                return emit_natural_division(w, expr.op, a, b, may_be_zero=least == 0)
+            if self.scheduled:
+                return emit_division_call(w, expr.op, a, b)
         lanes = expr.a.lanes if expr.op in COMPARISONS else expr.lanes
         return emit_binary(w, expr.op, a, b, expr.a.dtype, lanes, never_nan=number)
 
@@ -187,26 +198,12 @@ class Expressions(Struct):
         value = self.value(expr.a)
         if _is_literal(value):
             return self.value(binary(expr.op, IntImm(int(value)), expr.b))
-        negative = not self.is_natural(expr.a)
+        negative = self.lower_bound(expr.a) is None
         return emit_index_division(self.w, expr.op, value, divisor, negative=negative)
 
-    def is_natural(self, expr: PrimExpr) -> bool:
-        """Whether an index is certainly not negative."""
-        match expr:
-            case IntImm():
-                return expr.value >= 0
-            case TirVar():
-                return expr in self.positive
-            case Binary(op=BinaryOp.ADD | BinaryOp.MUL | BinaryOp.FLOOR_DIV | BinaryOp.MIN):
-                return self.is_natural(expr.a) and self.is_natural(expr.b)
-            case Binary(op=BinaryOp.FLOOR_MOD):
-                return self.is_natural(expr.b)
-            case Binary(op=BinaryOp.MAX):
-                return self.is_natural(expr.a) or self.is_natural(expr.b)
-            case CallTarget():
-                return expr.function == THREAD_SLOT
-            case _:
-                return False
+    def lower_bound(self, expr: PrimExpr) -> int | None:
+        """Return a number that an index is at least; ``None`` if it may be negative."""
+        return lower_bound(expr, self.least)
 
     def _branch(self, expr: IfThenElse) -> str:
         w = self.w

@@ -12,6 +12,7 @@ from typing import assert_never
 from msgspec import Struct, field
 
 from intarsia_ir.tir.expr import IntImm
+from intarsia_ir.tir.forward import KERNEL
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import (
     Allocate,
@@ -76,7 +77,7 @@ class _Kernel(Struct):
             parameters.append(f"ptr noalias %p{number}")
         for number, size in enumerate(function.sizes):
             e.variables[size] = f"%s{number}"
-            e.positive.add(size)
+            e.least[size] = 0
             parameters.append(f"i64 %s{number}")
         self.stmt(e, function.body, parallel=not self.declarations.serial)
         self._close_function(self.name, parameters, e.w, "noinline", self.linkage)
@@ -98,7 +99,7 @@ class _Kernel(Struct):
         """Write a statement; ``parallel`` says whether a parallel loop may start here."""
         match stmt:
             case For(extent=IntImm(value=times), kind=ForKind.UNROLLED):
-                e.positive.add(stmt.var)
+                e.least[stmt.var] = 0
                 for number in range(times):
                     e.variables[stmt.var] = str(number)
                     self.stmt(e, stmt.body, parallel=parallel)
@@ -127,10 +128,15 @@ class _Kernel(Struct):
                 self.stmt(e, stmt.body, parallel=parallel)
             case LetStmt():
                 e.variables[stmt.var] = e.value(stmt.value)
-                if e.is_natural(stmt.value):
-                    e.positive.add(stmt.var)
+                least = e.lower_bound(stmt.value)
+                if least is not None:
+                    e.least[stmt.var] = least
                 e.w.values.clear()
                 self.stmt(e, stmt.body, parallel=parallel)
+            case Invoke() if stmt.kind == KERNEL:
+                args = [f"ptr {e.buffers[place.buffer]}" for place in stmt.places]
+                args += [f"i64 {e.value(size)}" for size in stmt.values]
+                e.w.do(f"call void @{stmt.function}({', '.join(args)})")
             case Invoke():
                 emit_procedure(e, stmt)
             case Barrier():
@@ -190,7 +196,7 @@ class _Kernel(Struct):
             counter = f"%c{w.count}"
             w.do(f"{var} = zext nneg {index} {counter} to i64")
         e.variables[loop.var] = var
-        e.positive.add(loop.var)
+        e.least[loop.var] = 0
         around, e.summing = e.summing, var if only_sums(loop.body) else ""
         self.stmt(e, loop.body, parallel=parallel)
         e.summing = around
@@ -214,8 +220,8 @@ class _Kernel(Struct):
         for number, var in enumerate(variables):
             inner.variables[var] = f"%i{number}"
             parameters.append(f"i64 %i{number}")
-            if var in e.positive:
-                inner.positive.add(var)
+            if var in e.least:
+                inner.least[var] = e.least[var]
         slots = slots_of(loop.body)
         inner.slot = "" if slots is None else "%slot"
         own = [] if slots is None else ["i64 %slot"]

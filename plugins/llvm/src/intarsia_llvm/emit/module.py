@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from intarsia_ir.tir.forward import forwarded
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
 from intarsia_ir.tir.module import TensorModule
@@ -60,13 +61,14 @@ def emit_parts(
         threads: Threads of parallel loops; 0 leaves it to who runs the code.
         least: Characters of kernels that make a module, when more kernels follow.
     """
-    for number, part in enumerate(_kernel_parts(module, model, least)):
-        if len(part.texts) == len(module.functions):
+    own = [function for function in module.functions if forwarded(function) is None]
+    for number, part in enumerate(_kernel_parts(own, {**RULES, **module.rules}, model, least)):
+        if len(part.texts) == len(own):
             yield _exported(module, model, threads, part)
             return
         yield _text(module.name, model, (_PARALLEL, *part.texts), part)
         if number == 0:
-            kernels = _Part(_declarations(model), [_declared(f) for f in module.functions])
+            kernels = _Part(_declarations(model), [_declared(f) for f in own])
             yield _exported(module, model, threads, kernels)
 
 
@@ -99,15 +101,16 @@ class _Part(Struct):
         self.declarations.lines.update(other.declarations.lines)
 
 
-def _kernel_parts(module: TensorModule, model: CodegenMachine, least: int) -> Iterator[_Part]:
+def _kernel_parts(
+    functions: Iterable[PrimFunc], rules: Rules, model: CodegenMachine, least: int
+) -> Iterator[_Part]:
     """Write all kernels, a part at a time.
 
     Kernels that LLVM has to vectorize have parts of their own, since its passes for them take twice
     as long over all others; unless there is too little of both.
     """
-    rules = {**RULES, **module.rules}
     parts = {is_fast: _Part(_declarations(model)) for is_fast in (True, False)}
-    for function in module.functions:
+    for function in functions:
         ready = _ready(function, rules)
         is_fast = is_scheduled(ready)
         if parts[is_fast].size >= least:
@@ -124,14 +127,21 @@ def _kernel_parts(module: TensorModule, model: CodegenMachine, least: int) -> It
 
 def _ready(function: PrimFunc, rules: Rules) -> PrimFunc:
     """Return a kernel of vectors and machine functions."""
+    if forwarded(function) is not None:
+        return function
     return expand_intrinsics(vectorize(simplify(function)), rules)
 
 
 def _exported(module: TensorModule, model: CodegenMachine, threads: int, kernels: _Part) -> str:
     """Return a module of the exported functions, and of kernels or their declarations."""
     statics, declarations = ModuleConstants(), kernels.declarations
-    texts = [emit_wrapper(function, statics, declarations) for function in module.functions]
+    shared = {forwarded(function) for function in module.functions}
+    own = [function for function in module.functions if function.name not in shared]
+    texts = [emit_wrapper(function, statics, declarations) for function in own]
     texts = [_quickly_compiled(text) for text in (*texts, emit_main(module, statics, declarations))]
+    for function in module.functions:
+        if forwarded(function) is not None:
+            texts.append(emit_kernel(function, declarations, "hidden", scheduled=True))
     texts += [] if module.plan.open is None else [emit_plan_sizes(module.plan, declarations)]
     stamp = f"@{PLAN_STAMP} = constant i64 {plan_stamp(module.plan)}"
     steps = (RUN_STEPS_TEXT, *((RUN_OPEN_STEPS_TEXT,) if calls_open_regions(module.plan) else ()))

@@ -54,7 +54,7 @@ class SizeFrame:
         for name in names:
             variable = size_variable(name)
             self._e.variables[variable] = self._load(self._numbers[name])
-            self._e.positive.add(variable)
+            self._e.least[variable] = 0
 
     def _slot(self, number: int) -> str:
         return self._w.emit(f"getelementptr i64, ptr {self.address}, i64 {number}")

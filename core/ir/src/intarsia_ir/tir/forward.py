@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that only call another one of their module, with their buffers and with other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .buffer import Buffer
+from .expr import IntImm, Load, PrimExpr
+from .func import PrimFunc
+from .stmt import Invoke
+
+KERNEL = "kernel"
+"""The kind of a procedure that is a kernel of the same module."""
+
+
+def forward_to(name: str, params: Sequence[Buffer], sizes: Sequence[PrimExpr]) -> Invoke:
+    """Return the call of a kernel.
+
+    Args:
+        name: Of the kernel.
+        params: Its buffers.
+        sizes: Its size variables.
+    """
+    first = [Load(b, tuple(IntImm(0) for _ in b.shape), b.dtype, 1) for b in params]
+    return Invoke(KERNEL, name, tuple(first), tuple(sizes))
+
+
+def forwarded(function: PrimFunc) -> str | None:
+    """Return the name of the kernel that a function calls, if it does nothing else."""
+    body = function.body
+    return body.function if isinstance(body, Invoke) and body.kind == KERNEL else None
