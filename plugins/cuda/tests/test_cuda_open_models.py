@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 import intarsia
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.ops.evaluate import evaluate
-from intarsia_runtime.errors import ModelError, UnsupportedError
+from intarsia_runtime.errors import ModelError, ResourceError, UnsupportedError
 from intarsia_testkit.checks.open_sizes import GRAPHS
 from intarsia_testkit.expressions import fresh
 from intarsia_testkit.open_models import (
@@ -139,6 +139,20 @@ def test_positions_of_64_bits(tmp_path):
             want = session_of(path).run(None, feeds)
             for got, right in zip(model.run(feeds).values(), want, strict=True):
                 np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)
+
+
+def test_more_elements_than_32_bits_count(tmp_path, gpu):
+    """Two GiB on the device: the last bytes lie behind 2^30."""
+    inputs, outputs = {"x": (TensorProto.UINT8, ["N"])}, {"y": (TensorProto.UINT8, None)}
+    path = save_onnx(tmp_path / "m.onnx", [("BitwiseNot", "x", "y", {})], inputs, outputs, {})
+    x = np.resize(np.arange(251, dtype=np.uint8), (1 << 30) + 77)
+    with intarsia.build(path, target="cuda -arch=native -wide-index").load() as model:
+        y = model.run({"x": x})["y"]
+    np.testing.assert_array_equal(np.bitwise_not(y, out=y), x)
+    with intarsia.build(path, target="cuda -arch=native").load() as model:
+        with pytest.raises(ResourceError) as caught:
+            model.run({"x": x})
+        assert "-wide-index" in caught.value.hint
 
 
 def counted(folder, behind=()):

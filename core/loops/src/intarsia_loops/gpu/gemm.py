@@ -45,20 +45,16 @@ from intarsia_ir.tir.build import (
     unflatten,
     unrolled,
 )
-from intarsia_ir.tir.expr import Load, PrimExpr, TirVar, all_of, cast, const, index
-from intarsia_ir.tir.stmt import Barrier, IfStmt, Invoke, Stmt, Thread
+from intarsia_ir.tir.expr import PrimExpr, TirVar, cast, const, index
+from intarsia_ir.tir.stmt import Barrier, Stmt, Thread
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim, maximum, minimum
 
 from ..typical import typical
 from .grid import bound, chunks
+from .operand import TileOperand, inside_of
 from .traits import GridTraits
-from .vectors import VECTOR
-
-_Item: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr, int], Stmt]"
-"""``item(n, i, j, lanes)``: what a thread does with some of its elements of a tile, from its
-``n``-th on; the first of them is at ``(i, j)``."""
 
 Element: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]"
 """``element(batch, i, j)`` of a matrix, for indices inside it."""
@@ -126,6 +122,7 @@ class Tile(Struct, frozen=True):
         depth: Of one step.
         threads: That work on them.
         parts: Of K, each in a block of its own.
+        stages: Tiles of an operand in shared memory, where several are on their way at once.
         a_by_depth: Whether neighbours along K lie side by side in the tile of A.
         b_by_depth: The same of the tile of B.
         a_padding: Bytes behind a row of the tile of A.
@@ -137,6 +134,7 @@ class Tile(Struct, frozen=True):
     depth: int
     threads: int
     parts: int = 1
+    stages: int = 2
     a_by_depth: bool = False
     b_by_depth: bool = False
     a_padding: int = 16
@@ -204,6 +202,7 @@ def product_loops(
     tile: Tile,
     arithmetic: Callable[[GemmLoops], TileArithmetic] | None = None,
     traits: GridTraits | None = None,
+    loops_of: type[GemmLoops] | None = None,
 ) -> ProductKernel:
     """Return the kernel, and its scratch memory.
 
@@ -212,17 +211,19 @@ def product_loops(
         tile: Sizes of the tiles of a block.
         arithmetic: Multiplies the tiles; :class:`InRegisters` if ``None``.
         traits: Of the device, to load 16 bytes at once where they lie side by side.
+        loops_of: How tiles get into shared memory; :class:`GemmLoops` if ``None``.
     """
+    made = GemmLoops if loops_of is None else loops_of
     if isinstance(product.rows, Dim) and arithmetic is None and tile.rows > FEW:
         many = minimum(product.rows // (FEW + 1), 1)  # 0 for few rows, else 1
         few, many = extents((1 - many, many))
-        small = GemmLoops(product, SMALL, None, traits, share=few)
-        large = GemmLoops(product, tile, None, traits, share=many)
+        small = made(product, SMALL, None, traits, share=few)
+        large = made(product, tile, None, traits, share=many)
         kernels = [loops.kernel(InRegisters(loops)) for loops in (small, large)]
         return seq(*kernels), ()
     shape = (tile.parts, product.batch, product.rows, product.columns)
     sums = Buffer("parts", shape, product.total) if tile.parts > 1 else None
-    loops = GemmLoops(product, tile, sums, traits)
+    loops = made(product, tile, sums, traits)
     kernel = loops.kernel(InRegisters(loops) if arithmetic is None else arithmetic(loops))
     return (kernel, ()) if sums is None else (seq(kernel, _added_up(product, sums)), (sums,))
 
@@ -259,9 +260,11 @@ class GemmLoops:
 
     Attributes:
         thread: Number of the thread in its block.
+        halves: Tiles of each operand in shared memory: one is multiplied, others are on their way.
         a: Tiles of A in shared memory, ``[half, depth, rows + padding]``; rows and depth in turn
             if the tile says so.
         b: Tiles of B in shared memory, ``[half, depth, columns + padding]``; likewise.
+        operands: How A and B get there.
     """
 
     def __init__(
@@ -281,18 +284,49 @@ class GemmLoops:
         steps = chunks(chunks(product.depth, tile.depth), tile.parts)
         # Nothing to sum is a step of zeros.
         self.steps = extents((maximum(steps, 1),))[0]
-        self.halves = 2 if isinstance(self.steps, Dim) else min(2, self.steps)
+        known = None if isinstance(self.steps, Dim) else self.steps
+        self.halves = self._buffers(known)
         # Where a part of K ends behind the last one, its last steps add nothing.
         self.whole_depth = product.depth == self.steps * tile.depth * tile.parts
         self.a = self._tile("tile_a", tile.rows, tile.a_padding, by_depth=tile.a_by_depth)
         self.b = self._tile("tile_b", tile.columns, tile.b_padding, by_depth=tile.b_by_depth)
-        self.next_a, self.next_b = (
-            Buffer(name, (size // tile.threads,), product.dtype, MemoryScope.REGISTER)
-            for name, size in (
-                ("next_a", tile.rows * tile.depth),
-                ("next_b", tile.depth * tile.columns),
-            )
-        )
+        self.operands = (
+            self._operand(
+                lambda x, k: product.left(self.batch, x, k), self.row, product.rows, self.a,
+                "next_a", tile.rows, product.left_run,
+                by_depth=product.left_by_depth, tile_by_depth=tile.a_by_depth,
+            ),
+            self._operand(
+                lambda x, k: product.right(self.batch, k, x), self.column, product.columns, self.b,
+                "next_b", tile.columns, product.right_run,
+                by_depth=product.right_by_depth, tile_by_depth=tile.b_by_depth,
+            ),
+        )  # fmt: skip
+
+    def _buffers(self, steps: int | None) -> int:
+        """Return how many tiles of an operand shared memory holds; ``None`` steps are open."""
+        return 2 if steps is None else min(2, steps)
+
+    def _operand(
+        self,
+        element: Callable[[PrimExpr, PrimExpr], PrimExpr],
+        first: PrimExpr,
+        count: int,
+        shared: Buffer,
+        name: str,
+        size: int,
+        run: int,
+        *,
+        by_depth: bool,
+        tile_by_depth: bool,
+    ) -> TileOperand:
+        p, t = self.p, self.t
+        shape = (size * t.depth // t.threads,)
+        registers = Buffer(name, shape, p.dtype, MemoryScope.REGISTER)
+        return TileOperand(
+            element, first, count, p.depth, self.whole_depth, by_depth, run,
+            shared, tile_by_depth, registers, size, t.depth, t.threads, self.thread, self.traits,
+        )  # fmt: skip
 
     def _tile(self, name: str, size: int, padding: int, *, by_depth: bool) -> Buffer:
         pad, depth = padding // self.p.dtype.bytes, self.t.depth
@@ -305,116 +339,43 @@ class GemmLoops:
         down, across = chunks(p.rows, t.rows), chunks(p.columns, t.columns)
         first = self.part * (self.steps * t.depth) if t.parts > 1 else index(0)
 
-        def step(number: PrimExpr) -> Stmt:
-            k = first + (number + 1) * t.depth
-            this, other = number % 2, (number + 1) % 2
-            return seq(self._fetch(k), work.multiply(this), self._put(other), Barrier())
-
-        parts = [work.clear(), self._fetch(first), self._put(index(0)), Barrier()]
-        if isinstance(self.steps, Dim) or self.steps > 1:
-            parts.append(serial(self.steps - 1, step, "step"))
-        parts += [work.multiply(index((self.steps - 1) % 2)), work.epilogue()]
-        body = allocate([*work.buffers(), self.next_a, self.next_b], seq(*parts))
-        operands = unflatten(self.number, (t.parts, p.batch, down, across))
-        values = [operands[0], operands[1], operands[2] * t.rows, operands[3] * t.columns]
+        registers = [*work.buffers(), *[each.fetched for each in self.operands]]
+        body = allocate(registers, seq(work.clear(), self._steps(first, work), work.epilogue()))
+        numbers = unflatten(self.number, (t.parts, p.batch, down, across))
+        values = [numbers[0], numbers[1], numbers[2] * t.rows, numbers[3] * t.columns]
         body = lets([self.part, self.batch, self.row, self.column], values, body)
         body = bound(Thread.THREAD_X, self.thread, t.threads, body)
         body = allocate([self.a, self.b], body)
         blocks = self.share * t.parts * p.batch * down * across
         return bound(Thread.BLOCK_X, self.number, blocks, body)
 
-    def _fetch(self, k: PrimExpr) -> Stmt:
-        """Load a step's elements into registers; what lies outside the matrices is 0."""
-        p, t = self.p, self.t
-        deep = 1 if self.whole_depth else t.depth + p.depth + 1  # never divides the depth
+    def _steps(self, first: PrimExpr, work: TileArithmetic) -> Stmt:
+        """Multiply tile after tile, from ``first`` along K on."""
+        a, b = self.operands
 
-        def left(n: PrimExpr, i: PrimExpr, j: PrimExpr, lanes: int) -> Stmt:
-            inside = _inside((self.row + i, p.rows, t.rows), (k + j, p.depth, deep))
-            value = p.left(self.batch, self.row + i, k + j)
-            return self._fetched(self.next_a, n, value, inside, lanes)
+        def step(number: PrimExpr) -> Stmt:
+            k = first + (number + 1) * self.t.depth
+            this, other = number % 2, (number + 1) % 2
+            fetched = seq(a.fetch(k), b.fetch(k))
+            return seq(fetched, work.multiply(this), a.put(other), b.put(other), Barrier())
 
-        def right(n: PrimExpr, i: PrimExpr, j: PrimExpr, lanes: int) -> Stmt:
-            inside = _inside((k + i, p.depth, deep), (self.column + j, p.columns, t.columns))
-            value = p.right(self.batch, k + i, self.column + j)
-            return self._fetched(self.next_b, n, value, inside, lanes)
-
-        return self._both(left, right)
-
-    def _fetched(
-        self, to: Buffer, n: PrimExpr, value: PrimExpr, inside: PrimExpr | None, lanes: int
-    ) -> Stmt:
-        fetch, zero = store(to, (n,), cast(value, to.dtype)), const(0, to.dtype)
-        if lanes > 1 and self.traits is not None and isinstance(value, Load):
-            fetch = Invoke(self.traits.kind, self.traits.load_16, (load(to, n), value))
-        if inside is None:
-            return fetch
-        return IfStmt(inside, fetch, unrolled(lanes, lambda e: store(to, (n + e,), zero), "e"))
-
-    def _put(self, half: PrimExpr) -> Stmt:
-        """Store the registers to one of the two buffers."""
-        p, t = self.p, self.t
-
-        def left(n: PrimExpr, i: PrimExpr, j: PrimExpr, lanes: int) -> Stmt:
-            def item(e: PrimExpr) -> Stmt:
-                row, k = (i, j + e) if p.left_by_depth else (i + e, j)
-                at = (half, row, k) if t.a_by_depth else (half, k, row)
-                return store(self.a, at, load(self.next_a, n + e))
-
-            return unrolled(lanes, item, "e")
-
-        def right(n: PrimExpr, i: PrimExpr, j: PrimExpr, lanes: int) -> Stmt:
-            def item(e: PrimExpr) -> Stmt:
-                k, column = (i + e, j) if p.right_by_depth else (i, j + e)
-                at = (half, column, k) if t.b_by_depth else (half, k, column)
-                return store(self.b, at, load(self.next_b, n + e))
-
-            return unrolled(lanes, item, "e")
-
-        return self._both(left, right)
-
-    def _both(self, left: _Item, right: _Item) -> Stmt:
-        p, t = self.p, self.t
-        a_lanes = self._lanes(p.left_run, t.rows * t.depth, p.left)
-        b_lanes = self._lanes(p.right_run, t.depth * t.columns, p.right)
-        return seq(
-            self._shared_out((t.rows, t.depth), left, a_lanes, by_row=not p.left_by_depth),
-            self._shared_out((t.depth, t.columns), right, b_lanes, by_row=p.right_by_depth),
-        )
-
-    def _lanes(self, run: int, size: int, element: Element) -> int:
-        """Return how many elements of a tile a thread loads at once: 16 bytes of them, or one."""
-        value, lanes = element(index(0), index(0), index(0)), VECTOR // self.p.dtype.bytes
-        whole = isinstance(value, Load) and value.dtype is self.p.dtype and run % lanes == 0
-        return lanes if whole and self.traits and size // self.t.threads % lanes == 0 else 1
-
-    def _shared_out(self, shape: tuple[int, int], item: _Item, lanes: int, *, by_row: bool) -> Stmt:
-        """Run ``item`` for all elements, neighbouring threads along the rows or the columns."""
-        (rows, columns), (i, j) = shape, (TirVar("i"), TirVar("j"))
-
-        def piece(n: PrimExpr) -> Stmt:
-            at = (n * self.t.threads + self.thread) * lanes
-            values = [at % rows, at // rows] if by_row else [at // columns, at % columns]
-            return lets([i, j], values, item(n * lanes, i, j, lanes))
-
-        return unrolled(rows * columns // self.t.threads // lanes, piece, "piece")
+        zero = index(0)
+        parts = [a.fetch(first), b.fetch(first), a.put(zero), b.put(zero), Barrier()]
+        if isinstance(self.steps, Dim) or self.steps > 1:
+            parts.append(serial(self.steps - 1, step, "step"))
+        return seq(*parts, work.multiply(index((self.steps - 1) % 2)))
 
     def stored(self, row: PrimExpr, column: PrimExpr, value: PrimExpr) -> Stmt:
         """Store an element of the tile, unless it lies outside of the matrix."""
         p, t = self.p, self.t
         i, j = TirVar("m"), TirVar("n")
-        inside = _inside((i, p.rows, t.rows), (j, p.columns, t.columns))
+        inside = inside_of((i, p.rows, t.rows), (j, p.columns, t.columns))
         if self.parts is None:
             done = p.epilogue(self.batch, i, j, value)
         else:
             done = store(self.parts, (self.part, self.batch, i, j), value)
         body = guarded(inside, done)
         return lets([i, j], [self.row + row, self.column + column], body)
-
-
-def _inside(*parts: tuple[PrimExpr, int, int]) -> PrimExpr | None:
-    """Whether every place is below its limit; ``None`` where whole tiles fit."""
-    conditions = [at < limit for at, limit, size in parts if limit % size]
-    return all_of(conditions) if conditions else None
 
 
 def unrolled_pairs(rows: int, columns: int, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
