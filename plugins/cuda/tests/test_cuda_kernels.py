@@ -57,7 +57,10 @@ CASES = {
     "halves along columns": product(
         (3, 40, 72), (64, 40), transpose_a=True, transpose_b=True, dtype=np.float16
     ),
-    "large tiles of halves": product((64, 200, 72), (64, 72, 128), dtype=np.float16),
+    "128 x 128 of halves": product((64, 200, 72), (64, 72, 128), dtype=np.float16),
+    "128 x 64 of halves": product((20, 200, 72), (20, 72, 256), dtype=np.float16),
+    "64 x 64 of halves": product((10, 100, 72), (10, 72, 264), dtype=np.float16),
+    "32 x 64 of halves": product((10, 60, 72), (10, 72, 264), dtype=np.float16),
     "vectors along columns": product((3, 40, 72), (64, 40), transpose_a=True, transpose_b=True),
     "transposed": product((3, 40, 70), (65, 40), transpose_a=True, transpose_b=True),
     "rows of a batch": product((5, 3, 1, 40), (40, 70)),

@@ -108,9 +108,10 @@ def instructions(ptx):
 HELD = {
     "matmul": (144, 17408),
     "conv": (168, 17408),
-    "halves": (80, 29184),
-    "halves in parts": (96, 38912),
-    "large tiles of halves": (144, 44544),
+    "halves": (64, 15360),
+    "halves in parts": (128, 0),  # it is in the pool
+    "128 x 128 of halves": (168, 0),
+    "128 x 64 of halves": (160, 0),
     "rows by warps": (32, 0),
     "one result": (16, 32),
     "long vector": (24, 0),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 
 import numpy as np
@@ -122,6 +123,30 @@ def test_numbers_of_blocks_are_expressions(tmp_path):
     assert "const int32_t N = (int32_t)N_given;" in text
     assert program["most_elements"] == 1 << 30
     assert program["operations"] == []
+
+
+@pytest.mark.parametrize("options", ["", " -fpmath-mode=tf32"])
+def test_a_long_sum_is_cut_into_parts_where_tiles_are_few(tmp_path, cuda, options):
+    """Few rows, some, and so many that one part is left; pixels in turn."""
+    weights = {"w": fresh(1600, 70), "v": fresh(40, 176, 3, 3)}
+    nodes = [
+        ("MatMul", "x w", "a", {}),
+        ("Relu", "a", "b", {}),
+        ("Conv", "p v", "c", {"pads": [1, 1, 1, 1]}),
+    ]
+    inputs = {"x": (F, ["N", 1600]), "p": (F, ["N", 176, "H", "W"])}
+    path = save_onnx(tmp_path / "m.onnx", nodes, inputs, {"b": (F, None), "c": (F, None)}, weights)
+    artifact = intarsia.build(path, target=cuda + options).save(tmp_path / "m.intarsia")
+    with zipfile.ZipFile(artifact) as archive:
+        starts = json.loads(archive.read("units/main/program.json"))["kernels"].values()
+    assert any(re.search(r"(256|112) // \(", start["dims"][0]) for start in starts)
+    limit = 2e-3 if options else 3e-6
+    with intarsia.load(artifact) as model:
+        for n, h, w in ((1, 5, 7), (33, 3, 1), (70, 1, 2), (3, 40, 41), (4200, 1, 1), (2, 3, 3)):
+            feeds = {"x": fresh(n, 1600), "p": fresh(n, 176, h, w)}
+            want = session_of(path).run(None, feeds)
+            for got, right in zip(model.run(feeds).values(), want, strict=True):
+                assert np.abs(got - right).max() <= limit * np.abs(right).max(), (n, h, w)
 
 
 def test_positions_of_64_bits(tmp_path):

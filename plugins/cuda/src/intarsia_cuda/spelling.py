@@ -93,8 +93,12 @@ def spelling(*, index: str) -> Spelling:
     )
 
 
+DECLARED_BYTES = 48 * 1024
+"""Shared memory that a kernel may declare; more is taken from ``extern __shared__``."""
+
+
 def grid_traits(options: CudaOptions) -> GridTraits:
     """Return what the schedules for a grid of blocks ask."""
     threads = options.max_threads_per_block
     copies = COPIES if options.capability >= 80 else None
-    return GridTraits(KIND, threads, WARP, COPY_16, COPY_16, SHUFFLE, copies)
+    return GridTraits(KIND, threads, WARP, COPY_16, COPY_16, SHUFFLE, copies, DECLARED_BYTES)

@@ -37,10 +37,10 @@ class PipelinedGemm(GemmLoops):
         commit = Invoke(kind, copies.commit, ())
         arrived = Invoke(kind, copies.wait, (), (index(ahead - 1),))
 
-        def fill(n: int) -> Stmt:
-            k, buffer = first + n * self.t.depth, index(n)
-            through = [part for each in fetched for part in (each.fetch(k), each.put(buffer))]
-            return seq(*[each.copy(k, buffer) for each in copied], commit, *through)
+        def fill(n: PrimExpr) -> Stmt:
+            k = first + n * self.t.depth
+            through = [part for each in fetched for part in (each.fetch(k), each.put(n))]
+            return seq(*[each.copy(k, n) for each in copied], commit, *through)
 
         def step(number: PrimExpr) -> Stmt:
             later = number + ahead
@@ -55,4 +55,5 @@ class PipelinedGemm(GemmLoops):
                 parts.append(guarded(more, seq(*[each.put(buffer) for each in fetched])))
             return seq(*parts)
 
-        return seq(*[fill(n) for n in range(ahead)], serial(self.steps, step, "step"))
+        # Not written out: the places of open convolutions take long to compile.
+        return seq(serial(ahead, fill, "filled"), serial(self.steps, step, "step"))

@@ -36,6 +36,8 @@ class GridTraits(Struct, frozen=True):
         shuffle_down: The backend's ``f(value, n)``: the value of the thread ``n`` further on in
             the warp. Empty if threads exchange values in the shared memory of a block alone.
         copies: Its asynchronous copies, if it has any.
+        declared_bytes: Memory of a block that a kernel may declare. One that has more takes all of
+            it from a pool, whose size its launch names; 0 if there is no such pool.
     """
 
     kind: str
@@ -45,3 +47,4 @@ class GridTraits(Struct, frozen=True):
     store_16: str
     shuffle_down: str = ""
     copies: AsyncCopies | None = None
+    declared_bytes: int = 0

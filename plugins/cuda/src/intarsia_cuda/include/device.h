@@ -12,6 +12,9 @@ typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
 
+/* Shared memory whose size the launch names. */
+extern __shared__ __align__(128) unsigned char ix_pool[];
+
 #define INT8_MIN (-128)
 #define INT16_MIN (-32768)
 #define INT32_MIN (-2147483647 - 1)
@@ -97,8 +100,16 @@ static __device__ __forceinline__ void ix_async_wait(int groups)
         asm volatile("cp.async.wait_group 0;" ::: "memory");
     } else if (groups == 1) {
         asm volatile("cp.async.wait_group 1;" ::: "memory");
-    } else {
+    } else if (groups == 2) {
         asm volatile("cp.async.wait_group 2;" ::: "memory");
+    } else if (groups == 3) {
+        asm volatile("cp.async.wait_group 3;" ::: "memory");
+    } else if (groups == 4) {
+        asm volatile("cp.async.wait_group 4;" ::: "memory");
+    } else if (groups == 5) {
+        asm volatile("cp.async.wait_group 5;" ::: "memory");
+    } else {
+        asm volatile("cp.async.wait_group 6;" ::: "memory");
     }
 }
 #endif

@@ -66,6 +66,7 @@ enum { IX_COPIES = 512 };
 static ix_copy ix_copies[IX_MOST][IX_COPIES];
 static unsigned ix_started[IX_MOST], ix_groups[IX_MOST];
 
+alignas(128) static unsigned char ix_pool[227 * 1024];
 static ix_index ix_block;
 static ix_fiber ix_fibers[IX_MOST];
 static ix_fiber *ix_now = ix_fibers;

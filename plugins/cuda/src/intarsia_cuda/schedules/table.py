@@ -18,7 +18,7 @@ from intarsia_runtime.dtype import DType
 
 from ..spelling import grid_traits
 from ..target import CudaOptions
-from .tensor_cores import OnTensorCores, tensor_core_tile
+from .tensor_cores import OnTensorCores, tensor_core_tiles
 
 Schedule: TypeAlias = Callable[[FusedGroup, LoopTarget[CudaOptions]], PrimFunc | None]
 
@@ -55,11 +55,11 @@ def _loops(product: BatchedGemm, options: CudaOptions) -> ProductKernel | None:
     if not product.mode:
         tile = register_tile(product, options.max_threads_per_block)
         return None if tile is None else product_loops(product, tile, None, traits)
-    tile = tensor_core_tile(product, options)
-    if tile is None:
+    chosen = tensor_core_tiles(product, options)
+    if chosen is None:
         return None
     loops = PipelinedGemm if traits.copies is not None else None
-    return product_loops(product, tile, OnTensorCores, traits, loops)
+    return product_loops(product, chosen.tile, OnTensorCores, traits, loops, chosen.small)
 
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType({"matmul": matmul, "nn.conv": conv})
