@@ -14,6 +14,7 @@ enum { MOST_NODES = 4096, MOST_ARGUMENTS = 32, INVALID = 1, NOT_FOUND = 500 };
 struct kernel {
     int (*call)(void **args, const uint32_t *dims, int32_t fibers);
     int count;
+    unsigned pooled;
 };
 
 struct node {
@@ -125,7 +126,7 @@ int cuModuleUnload(void *module) { return dlclose(module); }
 int cuModuleGetFunction(void **function, void *module, const char *name)
 {
     char symbol[512];
-    struct kernel *kernel = malloc(sizeof *kernel);
+    struct kernel *kernel = calloc(1, sizeof *kernel);
     snprintf(symbol, sizeof symbol, "emulated_%s", name);
     *(void **)&kernel->call = dlsym(module, symbol);
     snprintf(symbol, sizeof symbol, "count_%s", name);
@@ -134,6 +135,11 @@ int cuModuleGetFunction(void **function, void *module, const char *name)
     *function = kernel;
     return kernel->call != NULL && count != NULL && kernel->count <= MOST_ARGUMENTS ? 0 : NOT_FOUND;
 }
+int cuFuncSetAttribute(void *function, int attribute, int value)
+{
+    ((struct kernel *)function)->pooled = value;
+    return attribute == 8 ? 0 : INVALID;
+}
 int cuLaunchKernel(void *function, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e,
                    unsigned f, unsigned shared, void *on, void **params, void **extra)
 {
@@ -141,7 +147,7 @@ int cuLaunchKernel(void *function, unsigned a, unsigned b, unsigned c, unsigned 
     for (int n = 0; n < node.kernel->count; ++n) {
         node.args[n] = *(void **)params[n];
     }
-    return shared == 0 && extra == NULL && on == &stream ? add(node) : INVALID;
+    return shared == node.kernel->pooled && extra == NULL && on == &stream ? add(node) : INVALID;
 }
 int cuStreamBeginCapture(void *which, int mode)
 {

@@ -9,13 +9,14 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 
+from intarsia_cuda.codegen import kernel_start
 from intarsia_cuda.cpu_device import EmulatedDevice
 from intarsia_cuda.driver import CudaDevice
 from intarsia_cuda.emulate import compile_emulated
 from intarsia_cuda.loader import LoadedModel
 from intarsia_cuda.lowering import lower_function as lower
 from intarsia_cuda.nvrtc import compile_cuda
-from intarsia_cuda.program import DeviceProgram, Start, plan_operations
+from intarsia_cuda.program import DeviceProgram, plan_operations
 from intarsia_cuda.source import print_source
 from intarsia_ir.graph.expr import Function, Var, call, get_item, make_tuple
 from intarsia_ir.graph.types import TensorType, TupleType
@@ -110,7 +111,7 @@ class Module:
         program = DeviceProgram(
             "sm_80",
             self.emulated,
-            {name: Start(launch.dims, launch.waits) for name, launch in self.source.kernels},
+            {name: kernel_start(launch) for name, launch in self.source.kernels},
             launches,
             {},
             plan_operations(plan, launches),

@@ -50,6 +50,7 @@ class Recorder:
 
     CUstreamCaptureMode = Mode
     CUdevice_attribute = int
+    CUfunction_attribute = int
 
     def __init__(self, fail=None):
         self.calls = []

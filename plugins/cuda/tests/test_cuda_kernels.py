@@ -14,7 +14,7 @@ from intarsia_runtime.dtype import DType
 from .running import Module, assert_close, lowered, reference
 
 RNG = np.random.default_rng(11)
-BARRIER = "__syncthreads();"
+BARRIER, COMMIT = "__syncthreads();", "ix_async_commit();"
 
 
 def numbers(*shape, dtype=np.float32):
@@ -51,9 +51,16 @@ CASES = {
     "large tiles": product((128, 100, 20), (128, 20, 128)),
     "parts of K": product((20, 700), (700, 40)),
     "uneven parts of K": product((70, 1200), (1200, 90)),
-    "halves in parts": product((70, 600), (600, 80), dtype=np.float16),
+    "halves in parts": product((70, 1600), (1600, 80), dtype=np.float16),
     "vectors": product((70, 64), (64, 132)),
     "vectors of halves": product((70, 64), (64, 136), dtype=np.float16),
+    "halves along columns": product(
+        (3, 40, 72), (64, 40), transpose_a=True, transpose_b=True, dtype=np.float16
+    ),
+    "128 x 128 of halves": product((64, 200, 72), (64, 72, 128), dtype=np.float16),
+    "128 x 64 of halves": product((20, 200, 72), (20, 72, 256), dtype=np.float16),
+    "64 x 64 of halves": product((10, 100, 72), (10, 72, 264), dtype=np.float16),
+    "32 x 64 of halves": product((10, 60, 72), (10, 72, 264), dtype=np.float16),
     "vectors along columns": product((3, 40, 72), (64, 40), transpose_a=True, transpose_b=True),
     "transposed": product((3, 40, 70), (65, 40), transpose_a=True, transpose_b=True),
     "rows of a batch": product((5, 3, 1, 40), (40, 70)),
@@ -132,7 +139,9 @@ def kernels_of(module, number):
         ("matmul", "__shared__"),
         ("conv", "__shared__"),
         ("vectors", "ix_copy_16("),
-        ("vectors of halves", "ix_copy_16("),
+        ("vectors of halves", "ix_async_16("),
+        ("vectors of halves", "ix_ldmatrix("),
+        ("vectors of halves", "ix_ldmatrix_trans("),
         ("vectors along columns", "ix_copy_16("),
         ("pointwise vectors", "ix_copy_16("),
         ("halves", "ix_mma_f16("),
@@ -224,25 +233,29 @@ def test_every_half_and_its_neighbourhood(make_target, place):
         np.testing.assert_array_equal(module.run(1, near)[0], near.astype(np.float16))
 
 
-@pytest.mark.parametrize("case", ["matmul", "conv", "halves", "one result", "doubles"])
-def test_every_barrier_is_needed(make_target, case):
-    """A kernel without one of its barriers gives wrong numbers."""
+NEEDED = [(case, BARRIER) for case in ("matmul", "conv", "halves", "one result", "doubles")]
+NEEDED += [("halves in parts", wait) for wait in (BARRIER, "ix_async_wait(2);", COMMIT)]
+
+
+@pytest.mark.parametrize(("case", "wait"), NEEDED)
+def test_every_wait_is_needed(make_target, case, wait):
+    """A kernel without one of its barriers, or waits for copies, gives wrong numbers."""
     target = make_target()
     name, inputs, attrs = CASES[case]
     function = lowered(target, name, inputs, attrs)
     whole = Module(target, [function])
     (want,) = whole.run(0, *inputs)
-    count = whole.text.count(BARRIER)
+    count = whole.text.count(wait)
     assert count >= 1
     for skipped in range(count):
 
         def without(text, number=skipped):
-            parts = text.split(BARRIER)
-            return BARRIER.join(parts[: number + 1]) + ";" + BARRIER.join(parts[number + 1 :])
+            parts = text.split(wait)
+            return wait.join(parts[: number + 1]) + ";" + wait.join(parts[number + 1 :])
 
         broken = Module(target, [function], without)
-        assert broken.text.count(BARRIER) == count - 1
+        assert broken.text.count(wait) == count - 1
         (got,) = broken.run(0, *inputs)
         assert not np.allclose(
             got.astype(np.float64), want.astype(np.float64), rtol=1e-2, atol=1e-2
-        ), f"barrier {skipped} of {case} may go"
+        ), f"{wait} {skipped} of {case} may go"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 
 import numpy as np
@@ -14,7 +15,7 @@ from onnx import TensorProto, helper
 import intarsia
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.ops.evaluate import evaluate
-from intarsia_runtime.errors import ModelError, UnsupportedError
+from intarsia_runtime.errors import ModelError, ResourceError, UnsupportedError
 from intarsia_testkit.checks.open_sizes import GRAPHS
 from intarsia_testkit.expressions import fresh
 from intarsia_testkit.open_models import (
@@ -124,6 +125,30 @@ def test_numbers_of_blocks_are_expressions(tmp_path):
     assert program["operations"] == []
 
 
+@pytest.mark.parametrize("options", ["", " -fpmath-mode=tf32"])
+def test_a_long_sum_is_cut_into_parts_where_tiles_are_few(tmp_path, cuda, options):
+    """Few rows, some, and so many that one part is left; pixels in turn."""
+    weights = {"w": fresh(1600, 70), "v": fresh(40, 176, 3, 3)}
+    nodes = [
+        ("MatMul", "x w", "a", {}),
+        ("Relu", "a", "b", {}),
+        ("Conv", "p v", "c", {"pads": [1, 1, 1, 1]}),
+    ]
+    inputs = {"x": (F, ["N", 1600]), "p": (F, ["N", 176, "H", "W"])}
+    path = save_onnx(tmp_path / "m.onnx", nodes, inputs, {"b": (F, None), "c": (F, None)}, weights)
+    artifact = intarsia.build(path, target=cuda + options).save(tmp_path / "m.intarsia")
+    with zipfile.ZipFile(artifact) as archive:
+        starts = json.loads(archive.read("units/main/program.json"))["kernels"].values()
+    assert any(re.search(r"(256|112) // \(", start["dims"][0]) for start in starts)
+    limit = 2e-3 if options else 3e-6
+    with intarsia.load(artifact) as model:
+        for n, h, w in ((1, 5, 7), (33, 3, 1), (70, 1, 2), (3, 40, 41), (4200, 1, 1), (2, 3, 3)):
+            feeds = {"x": fresh(n, 1600), "p": fresh(n, 176, h, w)}
+            want = session_of(path).run(None, feeds)
+            for got, right in zip(model.run(feeds).values(), want, strict=True):
+                assert np.abs(got - right).max() <= limit * np.abs(right).max(), (n, h, w)
+
+
 def test_positions_of_64_bits(tmp_path):
     made = OPEN_MODELS["attention"]
     path = made.save(tmp_path)
@@ -139,6 +164,20 @@ def test_positions_of_64_bits(tmp_path):
             want = session_of(path).run(None, feeds)
             for got, right in zip(model.run(feeds).values(), want, strict=True):
                 np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-5)
+
+
+def test_more_elements_than_32_bits_count(tmp_path, gpu):
+    """Two GiB on the device: the last bytes lie behind 2^30."""
+    inputs, outputs = {"x": (TensorProto.UINT8, ["N"])}, {"y": (TensorProto.UINT8, None)}
+    path = save_onnx(tmp_path / "m.onnx", [("BitwiseNot", "x", "y", {})], inputs, outputs, {})
+    x = np.resize(np.arange(251, dtype=np.uint8), (1 << 30) + 77)
+    with intarsia.build(path, target="cuda -arch=native -wide-index").load() as model:
+        y = model.run({"x": x})["y"]
+    np.testing.assert_array_equal(np.bitwise_not(y, out=y), x)
+    with intarsia.build(path, target="cuda -arch=native").load() as model:
+        with pytest.raises(ResourceError) as caught:
+            model.run({"x": x})
+        assert "-wide-index" in caught.value.hint
 
 
 def counted(folder, behind=()):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from intarsia.plugin import CompiledUnit, Target
 from intarsia_ir.tir.module import TensorModule
 from intarsia_loops.codegen.c_source import kernel_name
@@ -60,7 +62,12 @@ def tir_codegen(module: TensorModule, target: Target[CudaOptions]) -> CompiledUn
         return CompiledUnit(name=module.name, loader=LOADER, format=SCHEMA, files=files)
     compiled = compile_cuda(source.text, options)
     threads = {name: launch.threads for name, launch in source.kernels}
-    table = print_resources(compiled.resources, threads, options)
+    pooled = {name: launch.pooled_bytes for name, launch in source.kernels}
+    used = {
+        name: replace(each, shared_bytes=each.shared_bytes + pooled[name])
+        for name, each in compiled.resources.items()
+    }
+    table = print_resources(used, threads, options)
     files |= {CUBIN: compiled.cubin, PTX: compiled.ptx, RESOURCES: table.encode()}
     return CompiledUnit(
         name=module.name,
@@ -74,4 +81,5 @@ def tir_codegen(module: TensorModule, target: Target[CudaOptions]) -> CompiledUn
 def kernel_start(launch: KernelLaunch) -> Start:
     """Return how a launch is started."""
     dims = tuple([str(size) if isinstance(size, Dim) else size for size in launch.dims])
-    return Start(dims, launch.waits, tuple([size.name for size in launch.function.sizes]))
+    sizes = tuple([size.name for size in launch.function.sizes])
+    return Start(dims, launch.waits, sizes, launch.pooled_bytes)

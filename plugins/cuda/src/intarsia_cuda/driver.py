@@ -20,6 +20,7 @@ from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, Launch, Work
 
 _NO_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 _NO_BINARY = (209, 218, 222)  # no binary for the GPU; invalid PTX; PTX of a later version
+_MOST_POOLED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 
@@ -183,6 +184,10 @@ class CudaDevice:
             if isinstance(item, Launch) and item.kernel not in self._functions:
                 found = _checked(self._cuda.cuModuleGetFunction, self._module, item.kernel.encode())
                 self._functions[item.kernel] = found
+                pooled = item.start.pooled_bytes
+                if pooled:
+                    key = self._cuda.CUfunction_attribute(_MOST_POOLED)
+                    _checked(self._cuda.cuFuncSetAttribute, found, key, pooled)
 
     def _enqueue(self, item: Work) -> None:
         cuda, stream = self._cuda, self._stream
@@ -199,8 +204,8 @@ class CudaDevice:
                 function = self._functions[item.kernel]
                 kinds = (ctypes.c_void_p,) * len(item.args) + (ctypes.c_int64,) * len(item.sizes)
                 args = ((*item.args, *item.sizes), kinds)
-                dims = item.start.dims
-                _checked(cuda.cuLaunchKernel, function, *dims, 0, stream, args, 0)
+                dims, pooled = item.start.dims, item.start.pooled_bytes
+                _checked(cuda.cuLaunchKernel, function, *dims, pooled, stream, args, 0)
 
     def close(self) -> None:
         """Give graphs, memory, code and the context back."""

@@ -26,7 +26,7 @@ from intarsia_runtime.size import Dim
 from intarsia_runtime.size import Size as SizeExpression
 
 FILE = "program.json"
-SCHEMA = 1
+SCHEMA = 2
 STAMP = "intarsia_program_stamp"
 _MAX_THREADS = 1024  # of a block
 
@@ -69,11 +69,13 @@ class Start(Struct, frozen=True, omit_defaults=True):
         dims: Blocks in x, y and z, then threads of a block; of open sizes, texts of expressions.
         waits: Whether its threads wait for each other.
         sizes: Size variables that it takes behind its buffers.
+        pooled_bytes: Shared memory of a block that the launch names.
     """
 
     dims: tuple[Index | str, ...]
     waits: bool
     sizes: tuple[str, ...] = ()
+    pooled_bytes: Index = 0
 
 
 class DeviceProgram(Struct, frozen=True, omit_defaults=True):

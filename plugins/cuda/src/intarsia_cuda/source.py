@@ -78,7 +78,7 @@ def _head(launch: KernelLaunch) -> str:
     return f'extern "C" __global__ void __launch_bounds__({launch.threads}, 1)'
 
 
-_LANGUAGE = LaunchLanguage(_spelling, _head, _HALVES)
+_LANGUAGE = LaunchLanguage(_spelling, _head, _HALVES, "ix_pool")
 
 
 def _told(options: CudaOptions) -> tuple[tuple[str, str], ...]:

@@ -11,7 +11,7 @@ from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_ir.tir.stmt import Thread
 from intarsia_loops.codegen.c_math import MATH, by_type, of_both_types
 from intarsia_loops.codegen.spelling import MEMORY_TYPES, VALUE_TYPES, Spelling
-from intarsia_loops.gpu.traits import GridTraits
+from intarsia_loops.gpu.traits import AsyncCopies, GridTraits
 from intarsia_runtime.dtype import DType
 
 from .target import WARP, CudaOptions
@@ -38,9 +38,20 @@ MMA: Mapping[str, str] = MappingProxyType(
 """``ix_mma_*(c, a, b)``: adds a product that a warp holds in registers to 16 x 8 sums; the depth is
 16 for 16-bit floats and 8 for tf32."""
 
-_OWN = {name: CodegenSignature(2) for name in (SHUFFLE, COPY_16, PRODUCT)} | {
-    name: CodegenSignature(3) for name in MMA.values()
-}
+LDMATRIX, LDMATRIX_TRANSPOSED = "ix_ldmatrix", "ix_ldmatrix_trans"
+"""``ix_ldmatrix(to, row)``: four matrices of 8 rows of 16 bytes from shared memory to the registers
+of a warp, as ``mma`` takes them; each thread names a row. ``_trans`` turns each, of halves."""
+
+COPIES = AsyncCopies("ix_async_16", "ix_async_4", "ix_async_commit", "ix_async_wait")
+"""``cp.async``, which sm_80 and later have."""
+
+_OWN: Mapping[str, CodegenSignature] = MappingProxyType(
+    {name: CodegenSignature(2) for name in (SHUFFLE, COPY_16, PRODUCT)}
+    | {name: CodegenSignature(3) for name in MMA.values()}
+    | {name: CodegenSignature(2) for name in (LDMATRIX, LDMATRIX_TRANSPOSED)}
+    | {name: CodegenSignature(3) for name in (COPIES.copy_16, COPIES.copy_4)}
+    | {COPIES.commit: CodegenSignature(0), COPIES.wait: CodegenSignature(1)}
+)
 
 
 def target_function(name: str) -> CodegenSignature | None:
@@ -82,7 +93,12 @@ def spelling(*, index: str) -> Spelling:
     )
 
 
+DECLARED_BYTES = 48 * 1024
+"""Shared memory that a kernel may declare; more is taken from ``extern __shared__``."""
+
+
 def grid_traits(options: CudaOptions) -> GridTraits:
     """Return what the schedules for a grid of blocks ask."""
     threads = options.max_threads_per_block
-    return GridTraits(KIND, threads, WARP, COPY_16, COPY_16, SHUFFLE)
+    copies = COPIES if options.capability >= 80 else None
+    return GridTraits(KIND, threads, WARP, COPY_16, COPY_16, SHUFFLE, copies, DECLARED_BYTES)

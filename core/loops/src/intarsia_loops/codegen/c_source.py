@@ -90,8 +90,17 @@ def expand_intrinsics(function: PrimFunc, rules: Mapping[Intrinsic, IntrinsicRul
     return function if body is function.body else replace(function, body=body)
 
 
+def pooled_bytes(buffer: Buffer) -> int:
+    """Return how many bytes of a block's pool an array takes: whole vectors of 16 bytes."""
+    return -(-buffer.bytes // _VECTOR) * _VECTOR
+
+
+_VECTOR = 16
+
+
 class _KernelSource(Struct):
     v: ExpressionWriter
+    _pooled: int = 0
 
     def function(self, function: PrimFunc) -> str:
         v, spelling = self.v, self.v.spelling
@@ -237,11 +246,16 @@ class _KernelSource(Struct):
         name = v.names.fresh(buffer.name)
         v.buffers[buffer] = name
         place = len(v.lines)
+        kind = v.spelling.memory[buffer.dtype]
         before = v.spelling.local
         if buffer.scope is MemoryScope.SHARED:
             before = v.spelling.shared
             self._needs(before, "memory that threads share")
-        v.write(f"{before}{v.spelling.memory[buffer.dtype]} {name}[{max(1, buffer.elements)}];")
+        if buffer.scope is MemoryScope.SHARED and v.spelling.pool:
+            v.write(f"{kind} *const {name} = ({kind} *)({v.spelling.pool} + {self._pooled});")
+            self._pooled += pooled_bytes(buffer)
+        else:
+            v.write(f"{before}{kind} {name}[{max(1, buffer.elements)}];")
         self.stmt(stmt.body)
         if buffer not in v.used:
             del v.lines[place]

@@ -55,6 +55,7 @@ class Spelling(Struct, frozen=True):
         space: In front of what a kernel's pointer points to: the address space of its buffers.
         local: In front of an array of one thread.
         shared: In front of an array of a block of threads; empty if there are no such blocks.
+        pool: Bytes of a block of threads that its arrays lie in; each is declared alone if empty.
         barrier: Statement at which the threads of a block wait for each other.
         threads: Numbers of the blocks and threads that run the iterations of a BOUND loop.
         unroll: Line in front of a loop that the compiler shall write out; none if empty.
@@ -76,6 +77,7 @@ class Spelling(Struct, frozen=True):
     space: str = ""
     local: str = ""
     shared: str = ""
+    pool: str = ""
     barrier: str = ""
     threads: Mapping[Thread, str] = field(default_factory=lambda: MappingProxyType({}))
     unroll: str = ""

@@ -12,11 +12,12 @@ from dataclasses import replace
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.build import guarded
 from intarsia_ir.tir.expr import CallTarget, Load, PrimExpr, TirVar, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import (
+    Allocate,
     Barrier,
     For,
     ForKind,
@@ -31,6 +32,7 @@ from intarsia_ir.tir.walk import post_order, statement_exprs, statements, substi
 from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.size import Dim
 
+from ..codegen.c_source import pooled_bytes
 from .grid import bound, chunks, size_of
 from .traits import GridTraits
 
@@ -47,12 +49,14 @@ class KernelLaunch(Struct, frozen=True, eq=False):
         params: Number of each of its parameters among those of the kernel.
         dims: Blocks, and threads of a block.
         waits: Whether its threads wait for each other.
+        pooled_bytes: Memory of a block that is taken from the device's pool; 0 if all is declared.
     """
 
     function: PrimFunc
     params: tuple[int, ...]
     dims: Dims
     waits: bool
+    pooled_bytes: int = 0
 
     @property
     def threads(self) -> int:
@@ -79,7 +83,8 @@ def split_launches(function: PrimFunc, traits: GridTraits) -> tuple[KernelLaunch
         written = sum(1 for n in numbers if n >= len(function.input_params))
         name = f"{function.name}_k{len(found)}"
         own = PrimFunc(name, params, written, body, sizes=_sizes(function, body))
-        launch = KernelLaunch(own, numbers, _dims(body, name), _waits(body, traits.shuffle_down))
+        waits = _waits(body, traits.shuffle_down)
+        launch = KernelLaunch(own, numbers, _dims(body, name), waits, _pooled(body, traits))
         if launch.threads > traits.max_threads:
             raise UnsupportedError(
                 f"'{name}' asks for {launch.threads} threads in a block; {traits.max_threads} are "
@@ -155,6 +160,17 @@ def _waits(body: Stmt, shuffle: str) -> bool:
         if any(isinstance(node, CallTarget) and node.function == shuffle for node in nodes):
             return True
     return False
+
+
+def _pooled(body: Stmt, traits: GridTraits) -> int:
+    """Return the bytes of the arrays of a block if they are more than a kernel may declare."""
+    shared = [
+        stmt.buffer
+        for stmt in statements(body)
+        if isinstance(stmt, Allocate) and stmt.buffer.scope is MemoryScope.SHARED
+    ]
+    total = sum(pooled_bytes(buffer) for buffer in shared)
+    return total if 0 < traits.declared_bytes < total else 0
 
 
 def _dims(body: Stmt, name: str) -> Dims:

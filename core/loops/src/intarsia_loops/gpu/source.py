@@ -55,11 +55,13 @@ class LaunchLanguage(Struct, frozen=True):
         spelling: ``spelling(wide)``: its names; ``wide`` if positions take 64 bits.
         head: ``head(launch)``: what stands in front of the function of a launch.
         functions: Small functions for which it has instructions, by the printer's names.
+        pool: Bytes that the arrays of a block lie in where they are too large to declare.
     """
 
     spelling: Callable[[bool], Spelling]
     head: Callable[[KernelLaunch], str]
     functions: Mapping[str, str]
+    pool: str = ""
 
 
 def print_launches(
@@ -92,7 +94,8 @@ def print_launches(
     small = Functions(words, dict(language.functions))
     kernels: list[str] = []
     for launch in every:
-        own = Functions(replace(words, kernel=language.head(launch)), small.texts)
+        pool = language.pool if launch.pooled_bytes else ""
+        own = Functions(replace(words, kernel=language.head(launch), pool=pool), small.texts)
         kernels.append(print_kernel(launch.function, own))
     called = "\n".join([*small.texts.values(), *kernels])
     used = [t for name, t in small.texts.items() if called.count(f"{name}(") > 1]

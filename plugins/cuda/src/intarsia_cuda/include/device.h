@@ -12,6 +12,9 @@ typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
 
+/* Shared memory whose size the launch names. */
+extern __shared__ __align__(128) unsigned char ix_pool[];
+
 #define INT8_MIN (-128)
 #define INT16_MIN (-32768)
 #define INT32_MIN (-2147483647 - 1)
@@ -42,6 +45,74 @@ template <class T, class S> static __device__ __forceinline__ void ix_copy_16(T 
 {
     *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
 }
+
+/* Four matrices of 8 rows of 16 bytes, from shared memory to the registers of a warp: thread n names
+   row n % 8 of matrix n / 8, and gets two halves, or one word, of row n / 4 of each. */
+template <class T> static __device__ __forceinline__ void ix_ldmatrix(T *to, const T *row)
+{
+    uint32_t *r = reinterpret_cast<uint32_t *>(to);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row))
+                 : "memory");
+}
+
+/* The same of each matrix turned: rows become columns. */
+static __device__ __forceinline__ void ix_ldmatrix_trans(uint16_t *to, const uint16_t *row)
+{
+    uint32_t *r = reinterpret_cast<uint32_t *>(to);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row))
+                 : "memory");
+}
+
+#if __CUDA_ARCH__ >= 800
+/* Copy 16 bytes to shared memory in the background; 0 if `inside` is 0. */
+template <class T, class S>
+static __device__ __forceinline__ void ix_async_16(T *to, const S *from, int inside)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"(inside ? 16 : 0)
+                 : "memory");
+}
+
+template <class T, class S>
+static __device__ __forceinline__ void ix_async_4(T *to, const S *from, int inside)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"(inside ? 4 : 0)
+                 : "memory");
+}
+
+/* What was started since the last call is a group. */
+static __device__ __forceinline__ void ix_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Wait for all but the last groups; their number is a constant wherever this is called. */
+static __device__ __forceinline__ void ix_async_wait(int groups)
+{
+    if (groups <= 0) {
+        asm volatile("cp.async.wait_group 0;" ::: "memory");
+    } else if (groups == 1) {
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+    } else if (groups == 2) {
+        asm volatile("cp.async.wait_group 2;" ::: "memory");
+    } else if (groups == 3) {
+        asm volatile("cp.async.wait_group 3;" ::: "memory");
+    } else if (groups == 4) {
+        asm volatile("cp.async.wait_group 4;" ::: "memory");
+    } else if (groups == 5) {
+        asm volatile("cp.async.wait_group 5;" ::: "memory");
+    } else {
+        asm volatile("cp.async.wait_group 6;" ::: "memory");
+    }
+}
+#endif
 
 static __device__ __forceinline__ float ix_widen_f16(uint16_t bits)
 {

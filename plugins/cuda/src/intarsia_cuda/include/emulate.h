@@ -49,12 +49,24 @@ struct ix_fiber {
 
 union ix_slot {
     unsigned char bytes[8];
+    const void *row;
     struct {
         float a[4];
         float b[2];
     } parts;
 };
 
+/* A copy arrives as late as it may: when its thread waits for it. */
+struct ix_copy {
+    void *to;
+    const void *from;
+    unsigned size, group;
+};
+enum { IX_COPIES = 512 };
+static ix_copy ix_copies[IX_MOST][IX_COPIES];
+static unsigned ix_started[IX_MOST], ix_groups[IX_MOST];
+
+alignas(128) static unsigned char ix_pool[227 * 1024];
 static ix_index ix_block;
 static ix_fiber ix_fibers[IX_MOST];
 static ix_fiber *ix_now = ix_fibers;
@@ -124,6 +136,7 @@ static int ix_prepare(ix_fiber *fiber)
         }
     }
     fiber->state = IX_READY;
+    ix_started[fiber->number] = ix_groups[fiber->number] = 0;
 #if defined(__x86_64__)
     /* Six registers, then the address that `ret` takes, at a multiple of 16. */
     void **top = reinterpret_cast<void **>(fiber->stack + IX_STACK - 64);
@@ -275,6 +288,81 @@ template <class T, class S> static inline void ix_copy_16(T *to, const S *from)
         std::abort();
     }
     std::memcpy(to, from, 16);
+}
+
+static inline void ix_start(void *to, const void *from, unsigned size, int inside)
+{
+    const unsigned me = ix_now->number;
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % size != 0 ||
+        ix_started[me] == IX_COPIES) {
+        std::abort();
+    }
+    ix_copies[me][ix_started[me]++] = {to, inside != 0 ? from : nullptr, size, ix_groups[me]};
+}
+
+template <class T, class S> static inline void ix_async_16(T *to, const S *from, int inside)
+{
+    ix_start(to, from, 16, inside);
+}
+
+template <class T, class S> static inline void ix_async_4(T *to, const S *from, int inside)
+{
+    ix_start(to, from, 4, inside);
+}
+
+static inline void ix_async_commit()
+{
+    ++ix_groups[ix_now->number];
+}
+
+static inline void ix_async_wait(unsigned groups)
+{
+    const unsigned me = ix_now->number, count = ix_started[me];
+    ix_started[me] = 0;
+    for (unsigned n = 0; n < count; ++n) {
+        const ix_copy copy = ix_copies[me][n];
+        if (copy.group + groups >= ix_groups[me]) {
+            ix_copies[me][ix_started[me]++] = copy;
+        } else if (copy.from == nullptr) {
+            std::memset(copy.to, 0, copy.size);
+        } else {
+            std::memcpy(copy.to, copy.from, copy.size);
+        }
+    }
+}
+
+/* As device.h says of ix_ldmatrix. */
+static inline void ix_exchange(void *to, const void *row, bool turned)
+{
+    const unsigned me = ix_now->number, first = me / IX_LANES * IX_LANES, lane = me % IX_LANES;
+    if (reinterpret_cast<uintptr_t>(row) % 16 != 0) {
+        std::abort();
+    }
+    ix_slots[me].row = row;
+    ix_wait(IX_WARP);
+    for (unsigned n = 0; n < 4; ++n) {
+        const ix_slot *rows = &ix_slots[first + n * 8];
+        unsigned char *word = static_cast<unsigned char *>(to) + n * 4;
+        if (!turned) {
+            std::memcpy(word, static_cast<const char *>(rows[lane / 4].row) + lane % 4 * 4, 4);
+            continue;
+        }
+        for (unsigned half = 0; half < 2; ++half) {
+            const void *source = rows[lane % 4 * 2 + half].row;
+            std::memcpy(word + half * 2, static_cast<const char *>(source) + lane / 4 * 2, 2);
+        }
+    }
+    ix_wait(IX_WARP);
+}
+
+template <class T> static inline void ix_ldmatrix(T *to, const T *row)
+{
+    ix_exchange(to, row, false);
+}
+
+static inline void ix_ldmatrix_trans(uint16_t *to, const uint16_t *row)
+{
+    ix_exchange(to, row, true);
 }
 
 static inline float ix_widen_f16(uint16_t bits)

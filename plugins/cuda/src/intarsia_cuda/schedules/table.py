@@ -11,13 +11,14 @@ from typing import TypeAlias
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_loops.gpu.gemm import BatchedGemm, ProductKernel, product_loops, register_tile
+from intarsia_loops.gpu.pipeline import PipelinedGemm
 from intarsia_loops.gpu.products import GroupProduct, ProductTypes, conv_product, matmul_product
 from intarsia_loops.targets import LoopTarget
 from intarsia_runtime.dtype import DType
 
 from ..spelling import grid_traits
 from ..target import CudaOptions
-from .tensor_cores import OnTensorCores, tensor_core_tile
+from .tensor_cores import OnTensorCores, tensor_core_tiles
 
 Schedule: TypeAlias = Callable[[FusedGroup, LoopTarget[CudaOptions]], PrimFunc | None]
 
@@ -50,12 +51,15 @@ def _kernel(product: GroupProduct | None, options: CudaOptions) -> PrimFunc | No
 
 
 def _loops(product: BatchedGemm, options: CudaOptions) -> ProductKernel | None:
-    choose = tensor_core_tile if product.mode else register_tile
-    tile = choose(product, options.max_threads_per_block)
-    if tile is None:
+    traits = grid_traits(options)
+    if not product.mode:
+        tile = register_tile(product, options.max_threads_per_block)
+        return None if tile is None else product_loops(product, tile, None, traits)
+    chosen = tensor_core_tiles(product, options)
+    if chosen is None:
         return None
-    arithmetic = OnTensorCores if product.mode else None
-    return product_loops(product, tile, arithmetic, grid_traits(options))
+    loops = PipelinedGemm if traits.copies is not None else None
+    return product_loops(product, chosen.tile, OnTensorCores, traits, loops, chosen.small)
 
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType({"matmul": matmul, "nn.conv": conv})
