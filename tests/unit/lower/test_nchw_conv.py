@@ -107,6 +107,7 @@ def test_any_window(body: Call, strip_bytes: int) -> None:
         (203, 1, 9, 33, 4, 3),
         (80, 40, 3, 7, 1, 3),
         (9000, 1, 5, 256, 128, 0),
+        (70, 19, 23, 5, 2, 2),
     ],
 )
 def test_lines(length: int, channels: int, outputs: int, taps: int, stride: int, pad: int) -> None:
@@ -135,7 +136,7 @@ def test_what_stands_behind_is_fused() -> None:
         (32, 32, 40, 3, "cpu.conv"),  # products cost more than transposes
         (3, 32, 40, 1, "cpu.conv"),
         (3, 32, 3, 3, "cpu.conv"),  # rows that fill no vector
-        (3, 4000, 40, 3, "cpu.conv"),  # weights that each strip reads from memory
+        (3, 6000, 40, 3, "cpu.conv"),  # weights that each strip reads from memory
     ],
 )
 def test_which_are_computed_so(

@@ -2,7 +2,7 @@
 """Which calls the layout pass converts, and which convolutions stay in the model's layout, NCHW.
 
 These (``nchw_conv.py``) have data and results that are wanted in that layout anyhow, and few
-channels on either side: transposes would cost as much as the products.
+channels on either side, where transposes would cost as much as the products, or are of lines.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Users: TypeAlias = "Mapping[Expr, Sequence[Expr]]"
 
 _FEW_INPUTS, _FEW_OUTPUTS = 4, 8
 
-_MOST_WEIGHTS = 256 * 1024
+_MOST_WEIGHTS = 512 * 1024
 """Bytes of weights that each strip may read anew: they stay in the second-level cache."""
 
 _LEAST_FILLED = 0.7
@@ -118,11 +118,13 @@ def suits_nchw_conv(node: Call, tiling: CpuTiling) -> bool:
         return False
     if isinstance(columns, int) and not _fills(columns, outputs // attrs.groups, tiling):
         return False
-    is_open = isinstance(columns, Dim) or isinstance(rows, Dim)
-    if (is_open and kind.shape[2] != 1) or weight.data.nbytes > _MOST_WEIGHTS:
+    is_open, is_line = isinstance(columns, Dim) or isinstance(rows, Dim), kind.shape[2] == 1
+    if (is_open and not is_line) or weight.data.nbytes > _MOST_WEIGHTS:
         return False
     few = inner <= _FEW_INPUTS or outputs // attrs.groups <= _FEW_OUTPUTS
-    return few and _geometry(node).strip_size(tiling)[1] > 0
+    # Lines have no layout but their own: element-wise operators between them run in it.
+    gains = few or (is_line and not is_open and attrs.groups == 1)
+    return gains and _geometry(node).strip_size(tiling)[1] > 0
 
 
 def _fills(columns: int, outputs: int, tiling: CpuTiling) -> bool:
