@@ -147,6 +147,16 @@ def test_which_are_computed_so(
     assert name in _names(call(Conv, x, weight, attrs=_attrs(padding=kernel // 2)))
 
 
+def test_points_in_groups_are_lines() -> None:
+    x = Var("x", TensorType((2, 15, 9, 11), DType.FLOAT32))
+    weight, bias = constant(_drawn(21, 5, 1, 1)), constant(_drawn(21))
+    body = call(Relu, call(Conv, x, weight, bias, attrs=_attrs(groups=3)))
+    assert "cpu.plane_conv" in _names(body)
+    _agree(body, _drawn(2, 15, 9, 11))
+    strided = call(Conv, x, weight, bias, attrs=_attrs(stride=2, groups=3))
+    assert "cpu.plane_conv" not in _names(strided)
+
+
 def test_results_that_are_wanted_channels_last_are_computed_so() -> None:
     x = Var("x", TensorType((1, 3, 24, 40), DType.FLOAT32))
     first = call(Conv, x, constant(_drawn(16, 3, 3, 3)), attrs=_attrs(padding=1))

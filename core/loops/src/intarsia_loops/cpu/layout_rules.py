@@ -8,6 +8,7 @@ channels on either side, where transposes would cost as much as the products, or
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TypeAlias
 
 from intarsia_ir.graph.expr import (
@@ -40,7 +41,8 @@ from .tiling import CpuTiling
 Users: TypeAlias = "Mapping[Expr, Sequence[Expr]]"
 """Node to the nodes that have it as an operand."""
 
-_FEW_INPUTS, _FEW_OUTPUTS = 4, 8
+_FEW_INPUTS, _FEW_OUTPUTS, _FEW = 4, 8, 16
+"""Channels on a side, or on both, whose products cost no more than transposes."""
 
 _MOST_WEIGHTS = 512 * 1024
 """Bytes of weights that each strip may read anew: they stay in the second-level cache."""
@@ -114,17 +116,33 @@ def suits_nchw_conv(node: Call, tiling: CpuTiling) -> bool:
     _, _, rows, columns = tensor_type(node).shape
     if min(attrs.strides[1], attrs.dilation[1]) > 1 or (attrs.groups > 1 and inner == 1):
         return False
-    if 0 in kind.shape or 0 in weight.data.shape or kernel == [1, 1]:
+    if 0 in kind.shape or 0 in weight.data.shape:
         return False
+    if kernel == [1, 1]:
+        return _suits_points(node, tiling)
     if isinstance(columns, int) and not _fills(columns, outputs // attrs.groups, tiling):
         return False
     is_open, is_line = isinstance(columns, Dim) or isinstance(rows, Dim), kind.shape[2] == 1
     if (is_open and not is_line) or weight.data.nbytes > _MOST_WEIGHTS:
         return False
-    few = inner <= _FEW_INPUTS or outputs // attrs.groups <= _FEW_OUTPUTS
+    own = outputs // attrs.groups
+    few = inner <= _FEW_INPUTS or own <= _FEW_OUTPUTS or max(inner, own) <= _FEW
     # Lines have no layout but their own: element-wise operators between them run in it.
     gains = few or (is_line and not is_open and attrs.groups == 1)
     return gains and _geometry(node).strip_size(tiling)[1] > 0
+
+
+def _suits_points(node: Call, tiling: CpuTiling) -> bool:
+    """Whether a 1x1 convolution in groups is one of a line of all pixels.
+
+    Channels last, a group's channels lie apart from pixel to pixel, and fill no whole block.
+    """
+    attrs, weight = packed_attrs(node, node.args[1]), tensor_type(node.args[1])
+    own, inner = attrs.outputs // attrs.groups, weight.static_shape[1]
+    if attrs.groups == 1 or inner == 1 or has_open_size(node) or weight.bytes > _MOST_WEIGHTS:
+        return False
+    is_point = attrs.strides == (1, 1) and not any(map(any, attrs.padding))
+    return is_point and _fills(prod(tensor_type(node).static_shape[2:]), own, tiling)
 
 
 def _fills(columns: int, outputs: int, tiling: CpuTiling) -> bool:
@@ -145,12 +163,17 @@ def plane_conv(node: Call, args: Sequence[Expr], tiling: CpuTiling) -> Expr:
     """Return a convolution of images in the model's layout, of ``args``."""
     data, weight, *bias = args
     assert isinstance(weight, Constant)  # as of what suits
-    attrs = packed_attrs(node, weight)
-    rows, _ = nchw_tile(tiling, attrs.outputs // attrs.groups, tensor_type(node).shape[3])
+    attrs, shape = packed_attrs(node, weight), tensor_type(node).shape
+    is_point = attrs.kernel == (1, 1)
+    if is_point:
+        batch, channels, *image = tensor_type(data).static_shape
+        data = reshaped(data, (batch, channels, 1, prod(image)))
+    columns = tensor_type(data).shape[3] if is_point else shape[3]
+    rows, _ = nchw_tile(tiling, attrs.outputs // attrs.groups, columns)
     deferred = packed_deferred(weight.data, ("conv", attrs.groups, rows))
     packed = constant(deferred, name=weight.name, span=weight.span)
     result = call(PlaneConv, data, packed, attrs=attrs, span=node.span)
     for term in bias:
         column = reshaped(term, (*tensor_type(term).shape, 1, 1))
         result = call(Add, result, column, span=node.span)
-    return result
+    return reshaped(result, shape) if is_point else result

@@ -149,8 +149,9 @@ class NchwGeometry(Struct, frozen=True):
         most = tiling.strip_bytes // DType.FLOAT32.bytes
         width = columns if isinstance(columns, int) else max(tile, _OPEN_COLUMNS // tile * tile)
         if rows == 1 and isinstance(columns, int):
-            width = max(-(-columns // _ITEMS // tile) * tile, _LEAST_TILES * tile)
-            width = min(columns, width)
+            tiles = -(-columns // tile)
+            pieces = max(1, min(_ITEMS, tiles // _LEAST_TILES))
+            width = min(columns, -(-tiles // pieces) * tile)
         while width > tile and self.strip_elements(1, width) > most:
             width = max(tile, width // 2 // tile * tile)
         if self.strip_elements(1, width) > most:
