@@ -119,6 +119,29 @@ def test_a_stride_of_1_needs_no_phases() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stride", "padding", "extra", "expected_name"),
+    [(1, 0, 0, "matmul"), (2, 1, 0, "matmul"), (3, 0, 2, "nn.conv")],
+)
+def test_a_single_pixel_is_the_row_of_a_product(
+    stride: int, padding: int, extra: int, expected_name: str
+) -> None:
+    attrs = nn.ConvTranspose.Attrs(
+        strides=(stride, stride),
+        padding=((padding, padding),) * 2,
+        dilation=(1, 1),
+        output_padding=(extra, extra),
+    )
+    x = data(DType.FLOAT32, 2, 7, 1, 1)
+    body = call(nn.ConvTranspose, x, weights(7, 3, 4, 5), weights(3), attrs=attrs)
+    assert expected_name in names(body)
+    function = function_of(body)
+    array = np.random.default_rng(0).integers(-9, 9, (2, 7, 1, 1)).astype(np.float32)
+    (want,) = expected(function, [array])
+    (got,) = expected(expand_conv_transpose(function), [array])
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
     ("x", "change"),
     [
         (data(DType.FLOAT32, 1, 3, 5, 5), {"dilation": (2, 2)}),

@@ -59,6 +59,7 @@ OPEN_SCHEDULES = frozenset(
     {
         "cpu.avg_pool",
         "cpu.conv",
+        "cpu.plane_conv",
         "cpu.dense",
         "cpu.depthwise",
         "cpu.max_pool",

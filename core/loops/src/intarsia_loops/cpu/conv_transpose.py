@@ -6,6 +6,9 @@ depend on the taps ``k`` with ``k % s == r`` only, at positions ``q - (k - r) / 
 one convolution with ``ceil(K / s)`` taps computes all phases as channels, and a pixel shuffle gives
 the result (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016). A
 kernel whose size the stride does not divide gets taps of weight 0.
+
+Images of a single pixel, as generators begin with, are rows of a product with the whole kernel: as
+a convolution, each result would meet one pixel and padding for all other taps.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from intarsia_ir.graph.expr import Call, Constant, Expr, Function, call, constan
 from intarsia_ir.graph.types import Dim, TensorType
 from intarsia_ir.graph.walk import rewrite_function
 from intarsia_ir.ops import nn, qnn_linear
+from intarsia_ir.ops.binary import Add
 from intarsia_ir.ops.shape import Concatenate, Transpose
 from intarsia_ir.ops.slicing import StridedSlice
 from intarsia_ir.tir.tensor import extents
@@ -97,11 +101,27 @@ def _expanded_float(node: Call) -> Expr | None:
         return None
     if not all(isinstance(vector, Constant) for vector in bias):
         return None
+    if phases.is_pixel:
+        return _of_pixel(node, phases, weight.data)
     if phases.are_uneven:
         return _one_by_one(node, phases, weight.data)
     operands = [node.args[0], constant(phases.weights(weight.data, np.float32(0)))]
     operands += [constant(phases.each(one.data)) for one in bias if isinstance(one, Constant)]
     return phases.side_by_side(call(nn.Conv, *operands, attrs=phases.attrs(), span=node.span))
+
+
+def _of_pixel(node: Call, phases: _Phases, weight: np.ndarray) -> Expr:
+    """Compute the results of a single pixel as the row of a product."""
+    batch, outputs, height, breadth = extents(phases.result.shape)
+    top, left = (before for before, _ in phases.attrs_2d.padding)
+    taps = np.ascontiguousarray(weight[:, :, top : top + height, left : left + breadth])
+    row = reshaped(node.args[0], (batch, len(weight)))
+    matrix = constant(taps.reshape(len(weight), -1))
+    made = call(nn.Matmul, row, matrix, attrs=nn.Matmul.Attrs(), span=node.span)
+    image = reshaped(made, (batch, outputs, height, breadth))
+    for vector in node.args[2:]:
+        image = call(Add, image, reshaped(vector, (outputs, 1, 1)), span=node.span)
+    return image
 
 
 def _one_by_one(node: Call, phases: _Phases, weight: np.ndarray) -> Expr:
@@ -173,6 +193,15 @@ class _Phases(Struct, frozen=True):
         """Taps of a phase in each dimension."""
         kernel = self.weight.static_shape[2:]
         return [-(-size // step) for size, step in zip(kernel, self.attrs_2d.strides, strict=True)]
+
+    @property
+    def is_pixel(self) -> bool:
+        """Whether the data are a single pixel, and all results meet a tap of the kernel."""
+        if self.data.shape[2:] != (1, 1) or self.attrs_2d.groups > 1:
+            return False
+        sizes, kernel = extents(self.result.shape[2:]), self.weight.static_shape[2:]
+        low = [before for before, _ in self.attrs_2d.padding]
+        return all(b + s <= taps for b, s, taps in zip(low, sizes, kernel, strict=True))
 
     def window(self, d: int) -> tuple[int, int, int]:
         """Return padding at both ends, and where in the phases side by side the result begins."""

@@ -55,7 +55,16 @@ from .bf16x2 import (
 from .byte_lstm import byte_lstm
 from .dense import product_width
 from .int8x4 import dot4_by_shifts
-from .integer_sums import conv_sums_of, dense_sums_of, is_quantized_linear, multiplies_bytes
+from .integer_sums import conv_sums_of, dense_sums_of, is_quantized_linear
+from .layout_rules import (
+    Users,
+    is_rank4,
+    is_used_in_planes,
+    may_convert,
+    plane_conv,
+    suits_nchw_conv,
+    users_of,
+)
 from .matmul import transposes_panels
 from .nchw_depthwise import depthwise_planes, suits_line, suits_nchw_depthwise
 from .operators import (
@@ -100,7 +109,7 @@ def use_channels_last(function: Function, tiling: CpuTiling, *, winograd: bool =
         tiling: Register tile of the machine.
         winograd: Whether 3x3 convolutions that gain by Winograd's method are computed so.
     """
-    layout = _Layout(tiling, winograd, typical_values(function.params))
+    layout = _Layout(tiling, winograd, typical_values(function.params), users_of(function))
     for node in post_order(function.body):
         layout.visit(node)
     body = layout.plain(function.body)
@@ -114,6 +123,7 @@ class _Layout(Struct):
         tiling: Register tile, which decides how weights are packed.
         winograd: Whether Winograd's method may be used.
         sizes: What size variables are taken for.
+        users: Who uses each node of the model.
         first: Node to its equivalent in the model's layout.
         last: Node to its equivalent channels last.
         packed: Packed weights, by the constant and how.
@@ -122,6 +132,7 @@ class _Layout(Struct):
     tiling: CpuTiling
     winograd: bool
     sizes: Mapping[str, int]
+    users: Users
     first: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
     last: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
     packed: dict[object, Constant] = field(default_factory=dict[object, Constant])
@@ -130,7 +141,7 @@ class _Layout(Struct):
         """Build the equivalent of a node whose operands have been visited."""
         if isinstance(node, Call) and node.op is Lstm and self._byte_lstm(node):
             return
-        if isinstance(node, Call) and _may_convert(node) and self._convert(node):
+        if isinstance(node, Call) and may_convert(node) and self._convert(node):
             return
         if isinstance(node, TupleGetItem) and node.tuple in self.last:
             self.last[node] = get_item(self.last[node.tuple], node.index, span=node.span)
@@ -169,7 +180,7 @@ class _Layout(Struct):
         if node.op is GridSample:
             return self._grid_sample(node)
         ready = [arg for arg in node.args if arg in self.last and arg not in self.first]
-        if not ready or not _is_rank4(node.args[0].type):
+        if not ready or not is_rank4(node.args[0].type):
             return node.op in _POOLS and self._pool_planes(node)
         if node.op.kind is OpKind.ELEMWISE:
             return self._elementwise(node)
@@ -195,9 +206,10 @@ class _Layout(Struct):
         if int8x4.signed:
             return False  # its loops quantize to bytes without sign
         made = byte_lstm(node, [self.plain(arg) for arg in node.args], self.tiling.lanes)
-        if made is not None:
-            self.first[node] = made
-        return made is not None
+        if made is None:
+            return False
+        self.first[node] = made
+        return True
 
     def _set(self, node: Expr, value: Expr) -> bool:
         self.last[node] = value
@@ -210,12 +222,15 @@ class _Layout(Struct):
             return False
         if kind.rank == 3:
             return self._conv1d(node)
-        planes = data not in self.last and not has_open_size(node)
-        if planes and suits_nchw_depthwise(node, self.tiling):
-            return self._depthwise_planes(node)
+        planes = data not in self.last
+        if planes and not has_open_size(node) and suits_nchw_depthwise(node, self.tiling):
+            self.first[node] = depthwise_planes(node, [self.plain(arg) for arg in node.args])
+            return True
         unit = None if self.tiling.bf16x2 is None else self.tiling.bf16x2.unit
         if unit is not None and not has_open_size(node) and runs_in_bf16x2(node, unit):
             result = self._bf16x2_conv(node)
+        elif planes and self._plane_conv(node):
+            return True
         else:
             source = self.channels_last(bf16_source(data) if is_depthwise(node) else data)
             result = self._packed_conv(node, source, self.plain(weight))
@@ -223,10 +238,12 @@ class _Layout(Struct):
             result = call(Add, result, self.plain(term), span=node.span)
         return self._set(node, result)
 
-    def _depthwise_planes(self, node: Call) -> bool:
-        """An image in the model's layout is not turned round for windows within channels."""
-        self.first[node] = depthwise_planes(node, [self.plain(arg) for arg in node.args])
-        return True
+    def _plane_conv(self, node: Call) -> bool:
+        """A convolution between values in the model's layout."""
+        suits = is_used_in_planes(node, self.users) and suits_nchw_conv(node, self.tiling)
+        if suits:
+            self.first[node] = plane_conv(node, [self.plain(arg) for arg in node.args], self.tiling)
+        return suits
 
     def _quantized(self, node: Call) -> bool:
         """A quantized convolution of an image, or a product with a constant matrix."""
@@ -258,7 +275,7 @@ class _Layout(Struct):
             if made is not None:
                 self.first[node] = reshaped(moved(made, TO_FIRST), tensor_type(node).shape)
             return made is not None
-        if not _is_rank4(source.type):
+        if not is_rank4(source.type):
             return False
         made = convolution(node, self.channels_last(source), self.plain(node.args[1]))
         return made is not None and self._set(node, made)
@@ -319,6 +336,10 @@ class _Layout(Struct):
             return False
         if not has_open_size(node) and suits_line(node.args[0], wide, self.tiling):
             planes = depthwise_planes(wide, wide.args)
+            self.first[node] = reshaped(planes, tensor_type(node).shape)
+            return True
+        if suits_nchw_conv(wide, self.tiling):
+            planes = plane_conv(wide, wide.args, self.tiling)
             self.first[node] = reshaped(planes, tensor_type(node).shape)
             return True
         source, weight, *bias = wide.args
@@ -411,7 +432,7 @@ class _Layout(Struct):
         return False
 
     def _elementwise(self, node: Call) -> bool:
-        if node.name == "nn.batch_norm" or not _is_rank4(node.type):
+        if node.name == "nn.batch_norm" or not is_rank4(node.type):
             return False  # an operand of higher rank makes a result that has no channels last
         if not all(isinstance(arg.type, TensorType) for arg in node.args):
             return False
@@ -475,24 +496,3 @@ class _Layout(Struct):
             return self._set(node, result)
         self.first[node] = result
         return True
-
-
-def _may_convert(node: Call) -> bool:
-    """Whether there is a form of a call for channels last or packed weights.
-
-    Of open sizes, samples at places that are computed have none, nor 8-bit operators that
-    :func:`multiplies_bytes` does not know, nor images whose channels are not counted.
-    """
-    if not has_open_size(node) or node.op is Matmul:
-        return True
-    if node.op is GridSample:
-        return False
-    if is_quantized_linear(node):
-        return multiplies_bytes(node)
-    kinds = (node.type, *(arg.type for arg in node.args))
-    images = [kind for kind in kinds if isinstance(kind, TensorType) and kind.rank in (3, 4)]
-    return not any(isinstance(kind.shape[1], Dim) for kind in images)
-
-
-def _is_rank4(kind: object) -> bool:
-    return isinstance(kind, TensorType) and kind.rank == 4

@@ -126,6 +126,41 @@ class PackedConv(Op):
         return compute(shape, element, name="cpu_conv")
 
 
+@operator("cpu.plane_conv", OpKind.ANCHOR)
+class PlaneConv(Op):
+    """Convolution of ``data[N, C, H, W]`` with the packed weights of :class:`PackedConv`."""
+
+    Attrs = ConvAttrs
+
+    @staticmethod
+    def type_rule(attrs: ConvAttrs, data: TensorType, _weight: TensorType) -> TensorType:
+        """``[N, outputs, OH, OW]``."""
+        sizes = attrs.windows.output_shape("cpu.plane_conv", data.shape[2:])
+        return data.with_shape((data.shape[0], attrs.outputs, *sizes))
+
+    @staticmethod
+    def reference(attrs: ConvAttrs, data: Array, weight: Array) -> Array:
+        """The canonical convolution."""
+        plain = unpack_conv(weight, attrs.outputs, attrs.kernel, attrs.groups)
+        return Conv.reference(attrs.plain, data, plain)
+
+    @staticmethod
+    def compute(attrs: ConvAttrs, data: Tensor, weight: Tensor) -> Tensor:
+        """The rule of :class:`PackedConv`, read and written channels first."""
+        n, c, h, w = data.shape
+
+        def last(i: PrimExpr, y: PrimExpr, x: PrimExpr, j: PrimExpr) -> PrimExpr:
+            return data[i, j, y, x]
+
+        source = compute((n, h, w, c), last, name="channels_last")
+        made = PackedConv.compute(attrs, source, weight)
+
+        def first(i: PrimExpr, j: PrimExpr, y: PrimExpr, x: PrimExpr) -> PrimExpr:
+            return made[i, y, x, j]
+
+        return compute(tuple(made.shape[a] for a in _TO_FIRST), first, name="cpu_plane_conv")
+
+
 @operator("cpu.winograd", OpKind.ANCHOR)
 class Winograd(Op):
     """Convolution of ``data[N, H, W, C]`` with 3x3 weights transformed by Winograd's ``G``."""

@@ -30,6 +30,7 @@ from .int4 import Int4Schedules
 from .int8x4_schedules import Int8x4Schedules, Schedule
 from .loops import load
 from .matmul import Product, matmul_loops
+from .nchw_conv import NchwConv, NchwGeometry, nchw_conv_loops
 from .nchw_depthwise import NchwDepthwiseConv, nchw_depthwise_loops
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
 from .open_conv import open_conv_loops
@@ -81,6 +82,7 @@ class Schedules(Struct, frozen=True):
                 "cpu.conv": self.conv,
                 "cpu.dense": self.dense,
                 "cpu.depthwise": self.depthwise,
+                "cpu.plane_conv": self.plane_conv,
                 "cpu.plane_depthwise": self.plane_depthwise,
                 **PoolSchedules(self.tiling_of).table(),
                 **Int4Schedules(self.tiling_of).table(),
@@ -189,3 +191,16 @@ class Schedules(Struct, frozen=True):
         rows, columns = anchor.fused.output.shape[2:]
         work = NchwDepthwiseConv(data, weight, windows, (rows, columns), anchor.epilogue)
         return anchor.function(nchw_depthwise_loops(work, self._shape(target, anchor)))
+
+    def plane_conv(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
+        """``cpu.plane_conv``."""
+        match = anchored(group, ConvAttrs)
+        if match is None:
+            return None
+        anchor, attrs = match
+        data, weight = anchor.args
+        rows, columns = anchor.fused.output.shape[2:]
+        inner, own = data.shape[1] // attrs.groups, attrs.outputs // attrs.groups
+        geometry = NchwGeometry(inner, own, attrs.windows, (rows, columns))
+        work = NchwConv(data, weight, attrs.groups, geometry, anchor.epilogue)
+        return anchor.function(nchw_conv_loops(self._shape(target, anchor), work))
