@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from math import prod
 
-from intarsia_ir.graph.expr import Call
+from intarsia_ir.graph.expr import Call, tensor_type
 from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops.indexing import Take
 from intarsia_ir.tir.expr import Binary, BinaryOp, CallIntrinsic, CallTarget, PrimExpr, Read
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_ir.tir.tensor import ArgReduction, Reduction, Tensor, placeholder
@@ -17,6 +18,9 @@ from .typical import extents, typical
 
 CHEAP_NODES = 24
 """Most nodes of an expression that is computed again rather than stored."""
+
+MANY_ROWS = 4
+"""Rows for which the indices of a gather are not computed again."""
 
 _CHEAP_INTRINSICS = frozenset(
     {
@@ -62,6 +66,18 @@ def reads_once(call: Call) -> bool:
         return False
     touched = sum(points(tensor) for tensor in tensors(result) if source in reads(tensor))
     return touched <= typical(product(kind.shape))
+
+
+def repeats_indices(call: Call, made: Call) -> bool:
+    """Whether a gather along rows would compute its indices, ``made``, again for each of many rows.
+
+    Along another dimension they are the same for a whole row, and compilers compute them once.
+    """
+    if not isinstance(call.attrs, Take.Attrs) or made is not call.args[1]:
+        return False
+    data, indices = (tensor_type(arg) for arg in call.args)
+    is_last = call.attrs.axis == data.rank - 1
+    return is_last and indices.rank == 1 and typical(prod(extents(data)[:-1])) >= MANY_ROWS
 
 
 def points(tensor: Tensor) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import prod
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -30,20 +29,15 @@ from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.size_scopes import defined_size
 from intarsia_ir.graph.types import Shape, TensorType
 from intarsia_ir.graph.walk import post_order
-from intarsia_ir.ops.indexing import Take
 from intarsia_ir.ops.shape import Concatenate, Split
 from intarsia_ir.tir.module import FusedGroup
 
-from .cost import is_cheap, reads_once
+from .cost import is_cheap, reads_once, repeats_indices
 from .matrices import reads_across, swaps_matrices
-from .typical import typical
 from .values import NodeResult, is_view, results_of, value_of
 
 MAX_CALLS = 12
 """Most calls in one group without a heavy operator; more would make slow expressions."""
-
-MANY = 4
-"""Rows for which indices are not computed again."""
 
 MAX_EPILOGUE = 24
 """Most calls in a group with a heavy operator."""
@@ -234,25 +228,12 @@ class _Fuser(Struct):
                     return True
                 return all(is_cheap(member) for member in other.calls)
             case OpKind.INJECTIVE:
-                return not _repeats_indices(call, other)
+                return len(other.calls) < 2 or not repeats_indices(call, last)
             case OpKind.REDUCTION:
                 # A window may read an element many times; what is read once may be expensive.
                 return all(is_cheap(member) for member in other.calls) or reads_once(call)
             case _:
                 return False
-
-
-def _repeats_indices(call: Call, other: _Group) -> bool:
-    """Whether a gather along rows would compute its indices again for each of many rows.
-
-    Along another dimension they are the same for a whole row, and compilers compute them once.
-    """
-    if call.op is not Take or not isinstance(call.attrs, Take.Attrs) or len(other.calls) < 2:
-        return False
-    data, indices = call.args
-    kind, rows = tensor_type(indices), tensor_type(data).shape[: call.attrs.axis]
-    is_last = call.attrs.axis == tensor_type(data).rank - 1
-    return is_last and other.calls[-1] is indices and kind.rank == 1 and typical(prod(rows)) >= MANY
 
 
 def _is_alone(call: Call) -> bool:

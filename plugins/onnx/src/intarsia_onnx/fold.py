@@ -10,7 +10,6 @@ import numpy as np
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.control import control_of
 from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var, tensor_type
-from intarsia_ir.graph.guards import is_required_natural
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, Type
 from intarsia_ir.graph.walk import children
@@ -23,10 +22,11 @@ from intarsia_ir.ops.shape import BroadcastTo, Concatenate, Reshape, Transpose
 from intarsia_ir.ops.slicing import StridedSlice
 from intarsia_ir.ops.unary import Cast
 from intarsia_runtime.errors import IntarsiaError, ResourceError
-from intarsia_runtime.size import Dim, Size, floor_divide, maximum, minimum
+from intarsia_runtime.size import Dim, maximum, minimum
 
 from .draws import Draws
 from .run_sizes import Hole, RunSizes
+from .size_quotients import quotients
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,16 +162,9 @@ class ConstantFolder:
         if len(arrays) < len(operands):
             return None
         if node.op is Divide:
-            return self._quotients(arrays[0], arrays[1])
+            # What a branch requires need not hold where the branch is not taken.
+            return quotients(arrays[0], arrays[1], guarded=not self.run_sizes.is_apart)
         return _size_arithmetic(node, arrays)
-
-    def _quotients(self, left: np.ndarray, right: np.ndarray) -> np.ndarray | None:
-        shape = np.broadcast_shapes(left.shape, right.shape)
-        pairs = zip(*(np.broadcast_to(x, shape).reshape(-1) for x in (left, right)), strict=True)
-        # What a branch requires need not hold where the branch is not taken.
-        guarded = not self.run_sizes.is_apart
-        made = [_truncated_quotient(a, b, guarded=guarded) for a, b in pairs]
-        return None if None in made else np.array([*made, None], object)[:-1].reshape(shape)
 
     def _affordable(self, type_: Type) -> bool:
         fields = (type_,) if isinstance(type_, TensorType) else type_.fields
@@ -274,29 +267,6 @@ def _is_decided(operands: Sequence[np.ndarray]) -> bool:
         if (isinstance(a, Dim) or isinstance(b, Dim)) and -1 not in (a, b) and a != b:
             return False
     return True
-
-
-def _truncated_quotient(a: Size, b: Size, *, guarded: bool) -> Size | None:
-    """Return ``a / b`` rounded towards 0; ``None`` if ``b`` may have either sign.
-
-    A dividend that may have either sign is split into two parts of one sign, of which one is 0.
-
-    Args:
-        a: The dividend.
-        b: The divisor.
-        guarded: Whether what the model requires of sizes holds here.
-    """
-    if maximum(b, 0) != b:
-        return -_truncated(a, -b, guarded=guarded) if minimum(b, 0) == b else None
-    return _truncated(a, b, guarded=guarded)
-
-
-def _truncated(a: Size, b: Size, *, guarded: bool) -> Size:
-    if maximum(a, 0) == a or (guarded and is_required_natural(a)):
-        return floor_divide(a, b)
-    if minimum(a, 0) == a:
-        return -floor_divide(-a, b)
-    return floor_divide(maximum(a, 0), b) - floor_divide(maximum(-a, 0), b)
 
 
 _CHOICES = {Minimum: minimum, Maximum: maximum}

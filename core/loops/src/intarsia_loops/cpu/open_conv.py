@@ -159,10 +159,7 @@ class _OpenConv:
         if not self._is_row:
             pitch = strip_span(window, 1, width) * conv.inner
             fitting = let("fitting", index(self._capacity) // maximum(pitch, 1) - window.span(0, 1))
-            tallest = maximum(fitting // window.strides[0] + 1, 1)
-            if window.dilation[0] > 1:  # only rows that taps meet are copied: these stay near
-                near = index(_NEAR) // maximum(pitch * window.kernel[0], 1)
-                tallest = minimum(tallest, maximum(near, 1))
+            tallest = self._tallest(fitting, pitch)
             wanted = minimum((index(_ITEMS - 1) + alone) // alone, rows // _LEAST_ROWS)
             height = let("high", _parts(rows, maximum(maximum(_parts(rows, tallest), wanted), 1)))
             strips = let("strips", _parts(rows, maximum(height, 1)))
@@ -199,6 +196,15 @@ class _OpenConv:
 
         body = parallel(batch * conv.groups * strips * pieces * shares, item)
         return let_all(bound, body)
+
+    def _tallest(self, fitting: PrimExpr, pitch: PrimExpr) -> PrimExpr:
+        """Return how many rows of results a strip has at most; ``fitting`` rows of a pitch fit."""
+        window = self._conv.window
+        tallest = maximum(fitting // window.strides[0] + 1, 1)
+        if window.dilation[0] > 1:  # only rows that taps meet are copied: these stay near
+            near = index(_NEAR) // maximum(pitch * window.kernel[0], 1)
+            tallest = minimum(tallest, maximum(near, 1))
+        return tallest
 
     def _strip_size(self) -> int:
         """Return how many elements a strip has at most: no more than a whole padded image."""
