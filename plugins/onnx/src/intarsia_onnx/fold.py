@@ -10,7 +10,7 @@ import numpy as np
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.control import control_of
 from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var, tensor_type
-from intarsia_ir.graph.guards import is_required_natural
+from intarsia_ir.graph.guards import is_implied_natural
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, Type
 from intarsia_ir.graph.walk import children
@@ -292,7 +292,7 @@ def _truncated_quotient(a: Size, b: Size, *, guarded: bool) -> Size | None:
 
 
 def _truncated(a: Size, b: Size, *, guarded: bool) -> Size:
-    if maximum(a, 0) == a or (guarded and is_required_natural(a)):
+    if maximum(a, 0) == a or (guarded and is_implied_natural(a)):
         return floor_divide(a, b)
     if minimum(a, 0) == a:
         return -floor_divide(-a, b)
