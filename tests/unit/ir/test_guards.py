@@ -6,6 +6,7 @@ from __future__ import annotations
 from intarsia_ir.graph.guards import (
     Guard,
     collecting_guards,
+    is_implied_natural,
     is_required_natural,
     require_at_most,
     require_equal,
@@ -81,7 +82,8 @@ def test_a_guard_may_say_that_a_size_is_not_negative() -> None:
         assert not is_required_natural(N - 2)
         require_at_most(1, N - 2, "why")
         assert is_required_natural(N - 2)
-        assert is_required_natural(N - 3)
-        assert not is_required_natural(N - 4)
+        assert not is_required_natural(N - 3)
+        assert is_implied_natural(N - 3)
+        assert not is_implied_natural(N - 4)
         assert is_required_natural(0)
         assert not is_required_natural(-1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from intarsia_ir.graph.guards import is_required_natural
+from intarsia_ir.graph.guards import is_implied_natural
 from intarsia_runtime.size import Size, floor_divide, maximum, minimum
 
 
@@ -39,7 +39,7 @@ def _quotient(a: Size, b: Size, *, guarded: bool) -> Size | None:
 
 
 def _truncated(a: Size, b: Size, *, guarded: bool) -> Size:
-    if maximum(a, 0) == a or (guarded and is_required_natural(a)):
+    if maximum(a, 0) == a or (guarded and is_implied_natural(a)):
         return floor_divide(a, b)
     if minimum(a, 0) == a:
         return -floor_divide(-a, b)

@@ -144,10 +144,23 @@ def require_at_most(low: Size, high: Size, why: str) -> bool:
 def is_required_natural(size: Size) -> bool:
     """Whether a guard that was collected by now says that a size is not negative.
 
-    ``min(400, N) == 400`` says so of ``N - 400``.
+    Type rules ask, so a guard must name the size itself: what follows from guards of later nodes
+    would give a node another type when it is typed again.
     """
     if isinstance(size, int):
         return size >= 0
+    collector = _COLLECTOR.get() or {}
+    return any(
+        isinstance(guard.right, int) and guard.right >= 0 and _is_part_of_minimum(size, guard.left)
+        for guard in collector
+    )
+
+
+def is_implied_natural(size: Size) -> bool:
+    """Whether it follows from a guard that was collected by now that a size is not negative.
+
+    ``min(400, N) == 400`` says so of ``N - 400``.
+    """
     for guard in _COLLECTOR.get() or ():
         for part in _parts_of_minimum(guard.left):  # none is below the minimum
             above = size - (part - guard.right)

@@ -33,7 +33,7 @@ convolution algorithm", 2019), with addresses computed instead of looked up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import cast
 
@@ -158,8 +158,7 @@ class _OpenConv:
         strips = height = index(1)
         if not self._is_row:
             pitch = strip_span(window, 1, width) * conv.inner
-            fitting = let("fitting", index(self._capacity) // maximum(pitch, 1) - window.span(0, 1))
-            tallest = self._tallest(fitting, pitch)
+            tallest = self._tallest(let, pitch)
             wanted = minimum((index(_ITEMS - 1) + alone) // alone, rows // _LEAST_ROWS)
             height = let("high", _parts(rows, maximum(maximum(_parts(rows, tallest), wanted), 1)))
             strips = let("strips", _parts(rows, maximum(height, 1)))
@@ -197,14 +196,16 @@ class _OpenConv:
         body = parallel(batch * conv.groups * strips * pieces * shares, item)
         return let_all(bound, body)
 
-    def _tallest(self, fitting: PrimExpr, pitch: PrimExpr) -> PrimExpr:
-        """Return how many rows of results a strip has at most; ``fitting`` rows of a pitch fit."""
+    def _tallest(self, let: Callable[[str, PrimExpr], PrimExpr], pitch: PrimExpr) -> PrimExpr:
+        """Return how many rows of results a strip has at most, by the elements of its rows."""
         window = self._conv.window
+        fitting = let("fitting", index(self._capacity) // maximum(pitch, 1) - window.span(0, 1))
         tallest = maximum(fitting // window.strides[0] + 1, 1)
-        if window.dilation[0] > 1:  # only rows that taps meet are copied: these stay near
-            near = index(_NEAR) // maximum(pitch * window.kernel[0], 1)
-            tallest = minimum(tallest, maximum(near, 1))
-        return tallest
+        if window.dilation[0] == 1:
+            return tallest
+        # Only rows that taps meet are copied: these stay near.
+        near = index(_NEAR) // maximum(pitch * window.kernel[0], 1)
+        return minimum(tallest, maximum(near, 1))
 
     def _strip_size(self) -> int:
         """Return how many elements a strip has at most: no more than a whole padded image."""
