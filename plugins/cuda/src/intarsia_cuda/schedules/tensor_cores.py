@@ -3,7 +3,7 @@
 
 A block has 4 warps, two by two, each with a quarter of the tile of C: of 64 x 64, 32 x 32 (32
 accumulators of a thread and 2 x 16 registers of A and B); of 128 x 64, 64 x 32 (64). 128 x 128 have
-8 warps of 64 x 32. A step has 64 of K, 32 of tf32, half where an operand goes through registers.
+8 warps of 64 x 32. A step has 64 of K, 32 of tf32.
 ``ldmatrix`` brings 16 x 16 halves, or 16 x 8 words, from shared memory to the registers that an
 instruction wants them in ("Matrix fragments for mma.m16n8k16" of PTX), one piece of K ahead. Tiles
 lie as their matrices do: ``ldmatrix.trans`` turns halves that lie along the rows or columns; words
@@ -12,7 +12,8 @@ what a warp reads at once into different banks.
 
 From sm_80 on, tiles are copied asynchronously, up to three steps ahead, see
 :mod:`intarsia_loops.gpu.pipeline`: 4 x (9 + 9) KiB of shared memory for 64 x 64. More stages than 4
-gained nothing on an H100. A block takes at most half of a multiprocessor's, so that two fit.
+gained nothing on an H100. A block takes at most half of a multiprocessor's, so that two fit. Where
+an operand goes through registers, tiles are 64 x 64 x 32, and two in shared memory.
 """
 
 from __future__ import annotations
@@ -73,10 +74,12 @@ class TileChoice(Struct, frozen=True):
     Attributes:
         tile: The tile.
         small: That for runs with too few of them; only of open sizes.
+        pipelined: Whether tiles are copied asynchronously.
     """
 
     tile: Tile
     small: Tile | None = None
+    pipelined: bool = True
 
 
 def tensor_core_tiles(product: BatchedGemm, options: CudaOptions) -> TileChoice | None:
@@ -92,11 +95,10 @@ def tensor_core_tiles(product: BatchedGemm, options: CudaOptions) -> TileChoice 
         a_padding=32 if wide and not a_by_depth else 16,
         b_padding=32 if wide and not b_by_depth else 16,
     )  # fmt: skip
-    if options.capability < 80:
-        return TileChoice(tile.in_parts(product))
     copied = all(each.copied_by for each in GemmLoops(product, tile, grid_traits(options)).operands)
-    # Through registers, a step that is half as deep takes half as many of them.
-    tile = replace(tile, depth=DEPTH // product.dtype.bytes // (1 if copied else 2))
+    if not copied:
+        return TileChoice(tile.in_parts(product), pipelined=False)
+    tile = replace(tile, depth=DEPTH // product.dtype.bytes)
     budget = limits_of(options.capability).shared_bytes // 2 - _KIB
     found = [_sized(tile, size, product, budget) for size in (*TILES, LEAST)]
     most = WASTE * _covered(found[-1], product)
