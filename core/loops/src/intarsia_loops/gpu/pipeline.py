@@ -30,9 +30,9 @@ class PipelinedGemm(GemmLoops):
     def _steps(self, first: PrimExpr, work: TileArithmetic) -> Stmt:
         assert self.traits is not None, "the device copies asynchronously"
         assert self.traits.copies is not None, "the device copies asynchronously"
-        kind, copies, ahead = self.traits.kind, self.traits.copies, self.halves - 1
+        kind, copies, distance = self.traits.kind, self.traits.copies, self.halves - 1
         commit = Invoke(kind, copies.commit, ())
-        arrived = Invoke(kind, copies.wait, (), (index(ahead - 1),))
+        arrived = Invoke(kind, copies.wait, (), (index(distance - 1),))
 
         def started(number: PrimExpr, buffer: PrimExpr) -> Stmt:
             k = first + number * self.t.depth
@@ -42,11 +42,11 @@ class PipelinedGemm(GemmLoops):
             return seq(started(number, number), commit)
 
         def step(number: PrimExpr) -> Stmt:
-            later = number + ahead
+            later = number + distance
             start: tuple[Stmt, ...] = ()
-            if isinstance(self.steps, Dim) or self.steps > ahead:
+            if isinstance(self.steps, Dim) or self.steps > distance:
                 start = (guarded(later < self.steps, started(later, later % self.halves)),)
             return seq(arrived, Barrier(), *start, commit, work.multiply(number % self.halves))
 
         # Not written out: the places of open convolutions take long to compile.
-        return seq(serial(ahead, fill, "filled"), serial(self.steps, step, "step"))
+        return seq(serial(distance, fill, "filled"), serial(self.steps, step, "step"))

@@ -100,10 +100,10 @@ def tensor_core_tiles(product: BatchedGemm, options: CudaOptions) -> TileChoice 
         return TileChoice(tile.in_parts(product), pipelined=False)
     tile = replace(tile, depth=DEPTH // product.dtype.bytes)
     budget = limits_of(options.capability).shared_bytes // 2 - _KIB
-    found = [_sized(tile, size, product, budget) for size in (*TILES, LEAST)]
-    most = WASTE * _covered(found[-1], product)
+    sized = [_sized(tile, size, product, budget) for size in (*TILES, LEAST)]
+    most = WASTE * _covered(sized[-1], product)
     threads = options.max_threads_per_block
-    fit = [t for t in found if _covered(t, product) <= most and t.threads <= threads]
+    fit = [t for t in sized if _covered(t, product) <= most and t.threads <= threads]
     return _choice(fit, product)
 
 
@@ -215,12 +215,12 @@ class OnTensorCores:
         depth = k * self.deep
         return seq(self._left(half, depth, k % 2), self._right(half, depth, k % 2))
 
-    def _left(self, half: PrimExpr, depth: PrimExpr, turn: PrimExpr) -> Stmt:
+    def _left(self, half: PrimExpr, depth: PrimExpr, parity: PrimExpr) -> Stmt:
         """Load the pieces of A: along the rows first, then along K."""
         a, far = self.loops.a, self.deep // 2  # half a piece along K
 
         def piece(i: PrimExpr) -> Stmt:
-            row, to = self.row + i * MMA_ROWS, load(self.left, turn, i, 0)
+            row, to = self.row + i * MMA_ROWS, load(self.left, parity, i, 0)
             if self.loops.t.a_by_depth:
                 at = (row + self.lane % 16, depth + self.lane // 16 * far)
                 return Invoke(KIND, LDMATRIX, (to, load(a, half, *at)))
@@ -230,17 +230,20 @@ class OnTensorCores:
             parts: list[Stmt] = []
             for n in range(4):
                 at = (depth + self.member + n // 2 * far, row + self.group + n % 2 * 8)
-                parts.append(store(self.left, (turn, i, n), load(a, half, *at)))
+                parts.append(store(self.left, (parity, i, n), load(a, half, *at)))
             return seq(*parts)
 
         return unrolled(self.m, piece, "u")
 
-    def _right(self, half: PrimExpr, depth: PrimExpr, turn: PrimExpr) -> Stmt:
+    def _right(self, half: PrimExpr, depth: PrimExpr, parity: PrimExpr) -> Stmt:
         """Load the pieces of B, two at a time: along K first, then along the columns."""
         b, far = self.loops.b, self.deep // 2
 
         def pieces(pair: PrimExpr) -> Stmt:
-            column, to = self.column + pair * (2 * MMA_COLUMNS), load(self.right, turn, pair * 2, 0)
+            column, to = (
+                self.column + pair * (2 * MMA_COLUMNS),
+                load(self.right, parity, pair * 2, 0),
+            )
             if self.loops.t.b_by_depth:
                 across = column + self.lane // 16 * 8 + self.lane % 8
                 at = (across, depth + self.lane // 8 % 2 * far)
@@ -254,7 +257,7 @@ class OnTensorCores:
             parts: list[Stmt] = []
             for n in range(4):
                 at = (depth + self.member + n % 2 * far, column + n // 2 * 8 + self.group)
-                place = (turn, pair * 2 + n // 2, n % 2)
+                place = (parity, pair * 2 + n // 2, n % 2)
                 parts.append(store(self.right, place, load(b, half, *at)))
             return seq(*parts)
 
