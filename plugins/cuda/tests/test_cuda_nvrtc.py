@@ -108,7 +108,7 @@ def instructions(ptx):
 HELD = {
     "matmul": (144, 17408),
     "conv": (168, 17408),
-    "halves": (64, 15360),
+    "halves": (128, 19456),
     "halves in parts": (128, 0),  # it is in the pool
     "128 x 128 of halves": (168, 0),
     "128 x 64 of halves": (160, 0),

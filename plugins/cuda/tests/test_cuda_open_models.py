@@ -149,6 +149,30 @@ def test_a_long_sum_is_cut_into_parts_where_tiles_are_few(tmp_path, cuda, option
                 assert np.abs(got - right).max() <= limit * np.abs(right).max(), (n, h, w)
 
 
+@pytest.mark.parametrize("options", ["", " -fpmath-mode=tf32"])
+def test_the_number_of_tiles_decides_between_sizes(tmp_path, cuda, options):
+    """Of at most 32 rows, of some, and of so many that large tiles keep the GPU busy."""
+    path = save_onnx(
+        tmp_path / "m.onnx",
+        [("MatMul", "x w", "y", {})],
+        {"x": (F, ["N", "T", 64])},
+        {"y": (F, None)},
+        {"w": fresh(64, 768)},
+    )
+    artifact = intarsia.build(path, target=cuda + options).save(tmp_path / "m.intarsia")
+    with zipfile.ZipFile(artifact) as archive:
+        starts = json.loads(archive.read("units/main/program.json"))["kernels"].values()
+    # 80 tiles: 6 or 12 are as wide as the matrix.
+    asked = [re.search(r"min\(\(3\*.* // [24]0, 1\)", start["dims"][0]) for start in starts]
+    assert len([found for found in asked if found]) >= 2
+    limit = 2e-3 if options else 3e-6
+    with intarsia.load(artifact) as model:
+        for n, t in ((1, 5), (3, 40), (30, 70)):
+            feeds = {"x": fresh(n, t, 64)}
+            (want,) = session_of(path).run(None, feeds)
+            assert np.abs(model.run(feeds)["y"] - want).max() <= limit * np.abs(want).max()
+
+
 def test_positions_of_64_bits(tmp_path):
     made = OPEN_MODELS["attention"]
     path = made.save(tmp_path)

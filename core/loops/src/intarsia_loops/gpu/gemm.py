@@ -174,7 +174,7 @@ class Tile(Struct, frozen=True):
             wanted = minimum(floor_divide(enough, blocks), steps // least)
             return replace(self, parts=extents((maximum(wanted, 1),))[0])
         wanted = min(enough // blocks, steps // least)
-        if wanted < 2:
+        if blocks >= BUSY or wanted < 2:
             return self
         # As many steps in every part, so that none is empty.
         return replace(self, parts=chunks(steps, chunks(steps, wanted)))
@@ -182,6 +182,8 @@ class Tile(Struct, frozen=True):
 
 SMALL = Tile(FEW, FEW, FEW, THREADS)
 """The tile of few rows or columns, and of accumulators of 64 bits."""
+
+LARGE, MEDIUM = Tile(128, 128, 16, THREADS), Tile(64, 64, 16, THREADS)
 
 ProductKernel: TypeAlias = "tuple[Stmt, tuple[Buffer, ...]]"
 """Loops, and the scratch memory that they need."""
@@ -213,11 +215,10 @@ def register_tile(product: BatchedGemm, most_threads: int) -> Tile | None:
         return None
     if min(typical(product.rows), typical(product.columns)) <= FEW or product.total.bytes > 4:
         return SMALL.in_parts(product)
-    large, medium = Tile(128, 128, 16, THREADS), Tile(64, 64, 16, THREADS)
-    many = large.blocks(product)
-    covered = many * large.rows * large.columns
-    full = covered <= 1.25 * medium.blocks(product) * medium.rows * medium.columns
-    return large if many >= BUSY and full else medium.in_parts(product)
+    many = LARGE.blocks(product)
+    covered = many * LARGE.rows * LARGE.columns
+    full = covered <= 1.25 * MEDIUM.blocks(product) * MEDIUM.rows * MEDIUM.columns
+    return LARGE if many >= BUSY and full else MEDIUM.in_parts(product)
 
 
 def product_loops(
@@ -240,26 +241,29 @@ def product_loops(
     """
     made = GemmLoops if loops_of is None else loops_of
     work = InRegisters if arithmetic is None else arithmetic
-    if isinstance(product.rows, Dim) and arithmetic is None and tile.rows > FEW:
-        many = minimum(product.rows // (FEW + 1), 1)  # 0 for few rows, else 1
-        few, many = extents((1 - many, many))
-        # Of few rows, there is one row of tiles, whose number is often known.
-        short = SMALL.in_parts(replace(product, rows=FEW))
-        loops = [
-            made(product, SMALL if isinstance(short.parts, Dim) else short, traits, share=few),
-            made(product, tile, traits, share=many),
-        ]
-    elif small is not None:
-        many = minimum(floor_divide(tile.grid(product), ENOUGH), 1)
-        few, many = extents((1 - many, many))
-        loops = [
-            made(product, small, traits, share=few),
-            made(product, tile, traits, share=many),
-        ]
-    else:
-        loops = [made(product, tile, traits)]
+    sizes = _shares(product, tile, small, few=arithmetic is None)
+    loops = [made(product, size, traits, share=share) for size, share in sizes]
     kernels = [part for each in loops for part in each.kernels(work(each))]
     return seq(*kernels), tuple([each.parts.sums for each in loops if each.parts is not None])
+
+
+def _shares(
+    product: BatchedGemm, tile: Tile, small: Tile | None, *, few: bool
+) -> list[tuple[Tile, int]]:
+    """Return the tiles that a product needs, each with 1 where the sizes are for it, else 0."""
+    if few and tile == LARGE and isinstance(tile.grid(product), Dim):
+        small = MEDIUM.in_parts(product)
+    found = [(tile, 1)]
+    if small is not None:
+        many = minimum(floor_divide(tile.grid(product), ENOUGH), 1)
+        found = list(zip((small, tile), extents((1 - many, many)), strict=True))
+    if not (few and isinstance(product.rows, Dim) and tile.rows > FEW):
+        return found
+    some = minimum(product.rows // (FEW + 1), 1)  # 0 for few rows, else 1
+    # Of few rows, there is one row of tiles, whose number is often known.
+    short = SMALL.in_parts(replace(product, rows=FEW))
+    first = (SMALL if isinstance(short.parts, Dim) else short, extents((1 - some,))[0])
+    return [first, *[(size, extents((some * share,))[0]) for size, share in found]]
 
 
 class GemmLoops:

@@ -8,8 +8,7 @@ one for each step: all but the newest ``stages - 2`` must have arrived. With two
 waits for memory whenever a tile takes longer to arrive than to multiply; with four, three steps
 pass before, which is what a tile from the memory of an H100 takes.
 
-An operand that cannot be copied so (one that is converted, or halves that do not lie side by side)
-goes through registers, beside the other's copies. The scheme is the multistage one of CUTLASS.
+The scheme is the multistage one of CUTLASS.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .gemm import GemmLoops, TileArithmetic
 
 
 class PipelinedGemm(GemmLoops):
-    """A kernel whose device copies asynchronously; arguments are those of the base."""
+    """A kernel whose operands are both copied asynchronously; arguments are those of the base."""
 
     def _buffers(self, steps: int | None) -> int:
         return self.t.stages if steps is None else min(self.t.stages, steps + 1)
@@ -31,29 +30,23 @@ class PipelinedGemm(GemmLoops):
     def _steps(self, first: PrimExpr, work: TileArithmetic) -> Stmt:
         assert self.traits is not None, "the device copies asynchronously"
         assert self.traits.copies is not None, "the device copies asynchronously"
-        kind, copies, ahead = self.traits.kind, self.traits.copies, self.halves - 1
-        copied = [each for each in self.operands if each.copied_by]
-        fetched = [each for each in self.operands if not each.copied_by]
+        kind, copies, distance = self.traits.kind, self.traits.copies, self.halves - 1
         commit = Invoke(kind, copies.commit, ())
-        arrived = Invoke(kind, copies.wait, (), (index(ahead - 1),))
+        arrived = Invoke(kind, copies.wait, (), (index(distance - 1),))
 
-        def fill(n: PrimExpr) -> Stmt:
-            k = first + n * self.t.depth
-            through = [part for each in fetched for part in (each.fetch(k), each.put(n))]
-            return seq(*[each.copy(k, n) for each in copied], commit, *through)
+        def started(number: PrimExpr, buffer: PrimExpr) -> Stmt:
+            k = first + number * self.t.depth
+            return seq(*[each.copy(k, buffer) for each in self.operands])
+
+        def fill(number: PrimExpr) -> Stmt:
+            return seq(started(number, number), commit)
 
         def step(number: PrimExpr) -> Stmt:
-            later = number + ahead
-            k, buffer = first + later * self.t.depth, later % self.halves
-            more = later < self.steps
-            if not isinstance(self.steps, Dim) and self.steps <= ahead:
-                return seq(arrived, Barrier(), commit, work.multiply(number % self.halves))
-            started = [each.copy(k, buffer) for each in copied]
-            loads = guarded(more, seq(*started, *[each.fetch(k) for each in fetched]))
-            parts = [arrived, Barrier(), loads, commit, work.multiply(number % self.halves)]
-            if fetched:
-                parts.append(guarded(more, seq(*[each.put(buffer) for each in fetched])))
-            return seq(*parts)
+            later = number + distance
+            start: tuple[Stmt, ...] = ()
+            if isinstance(self.steps, Dim) or self.steps > distance:
+                start = (guarded(later < self.steps, started(later, later % self.halves)),)
+            return seq(arrived, Barrier(), *start, commit, work.multiply(number % self.halves))
 
         # Not written out: the places of open convolutions take long to compile.
-        return seq(serial(ahead, fill, "filled"), serial(self.steps, step, "step"))
+        return seq(serial(distance, fill, "filled"), serial(self.steps, step, "step"))

@@ -58,7 +58,7 @@ def _loops(product: BatchedGemm, options: CudaOptions) -> ProductKernel | None:
     chosen = tensor_core_tiles(product, options)
     if chosen is None:
         return None
-    loops = PipelinedGemm if traits.copies is not None else None
+    loops = PipelinedGemm if chosen.pipelined else None
     return product_loops(product, chosen.tile, OnTensorCores, traits, loops, chosen.small)
 
 

@@ -3,7 +3,7 @@
 
 A block has 4 warps, two by two, each with a quarter of the tile of C: of 64 x 64, 32 x 32 (32
 accumulators of a thread and 2 x 16 registers of A and B); of 128 x 64, 64 x 32 (64). 128 x 128 have
-8 warps of 64 x 32. A step has 64 of K, 32 of tf32, half where an operand goes through registers.
+8 warps of 64 x 32. A step has 64 of K, 32 of tf32.
 ``ldmatrix`` brings 16 x 16 halves, or 16 x 8 words, from shared memory to the registers that an
 instruction wants them in ("Matrix fragments for mma.m16n8k16" of PTX), one piece of K ahead. Tiles
 lie as their matrices do: ``ldmatrix.trans`` turns halves that lie along the rows or columns; words
@@ -12,7 +12,8 @@ what a warp reads at once into different banks.
 
 From sm_80 on, tiles are copied asynchronously, up to three steps ahead, see
 :mod:`intarsia_loops.gpu.pipeline`: 4 x (9 + 9) KiB of shared memory for 64 x 64. More stages than 4
-gained nothing on an H100. A block takes at most half of a multiprocessor's, so that two fit.
+gained nothing on an H100. A block takes at most half of a multiprocessor's, so that two fit. Where
+an operand goes through registers, tiles are 64 x 64 x 32, and two in shared memory.
 """
 
 from __future__ import annotations
@@ -73,10 +74,12 @@ class TileChoice(Struct, frozen=True):
     Attributes:
         tile: The tile.
         small: That for runs with too few of them; only of open sizes.
+        pipelined: Whether tiles are copied asynchronously.
     """
 
     tile: Tile
     small: Tile | None = None
+    pipelined: bool = True
 
 
 def tensor_core_tiles(product: BatchedGemm, options: CudaOptions) -> TileChoice | None:
@@ -92,16 +95,15 @@ def tensor_core_tiles(product: BatchedGemm, options: CudaOptions) -> TileChoice 
         a_padding=32 if wide and not a_by_depth else 16,
         b_padding=32 if wide and not b_by_depth else 16,
     )  # fmt: skip
-    if options.capability < 80:
-        return TileChoice(tile.in_parts(product))
     copied = all(each.copied_by for each in GemmLoops(product, tile, grid_traits(options)).operands)
-    # Through registers, a step that is half as deep takes half as many of them.
-    tile = replace(tile, depth=DEPTH // product.dtype.bytes // (1 if copied else 2))
+    if not copied:
+        return TileChoice(tile.in_parts(product), pipelined=False)
+    tile = replace(tile, depth=DEPTH // product.dtype.bytes)
     budget = limits_of(options.capability).shared_bytes // 2 - _KIB
-    found = [_sized(tile, size, product, budget) for size in (*TILES, LEAST)]
-    most = WASTE * _covered(found[-1], product)
+    sized = [_sized(tile, size, product, budget) for size in (*TILES, LEAST)]
+    most = WASTE * _covered(sized[-1], product)
     threads = options.max_threads_per_block
-    fit = [t for t in found if _covered(t, product) <= most and t.threads <= threads]
+    fit = [t for t in sized if _covered(t, product) <= most and t.threads <= threads]
     return _choice(fit, product)
 
 
@@ -213,12 +215,12 @@ class OnTensorCores:
         depth = k * self.deep
         return seq(self._left(half, depth, k % 2), self._right(half, depth, k % 2))
 
-    def _left(self, half: PrimExpr, depth: PrimExpr, turn: PrimExpr) -> Stmt:
+    def _left(self, half: PrimExpr, depth: PrimExpr, parity: PrimExpr) -> Stmt:
         """Load the pieces of A: along the rows first, then along K."""
         a, far = self.loops.a, self.deep // 2  # half a piece along K
 
         def piece(i: PrimExpr) -> Stmt:
-            row, to = self.row + i * MMA_ROWS, load(self.left, turn, i, 0)
+            row, to = self.row + i * MMA_ROWS, load(self.left, parity, i, 0)
             if self.loops.t.a_by_depth:
                 at = (row + self.lane % 16, depth + self.lane // 16 * far)
                 return Invoke(KIND, LDMATRIX, (to, load(a, half, *at)))
@@ -228,17 +230,20 @@ class OnTensorCores:
             parts: list[Stmt] = []
             for n in range(4):
                 at = (depth + self.member + n // 2 * far, row + self.group + n % 2 * 8)
-                parts.append(store(self.left, (turn, i, n), load(a, half, *at)))
+                parts.append(store(self.left, (parity, i, n), load(a, half, *at)))
             return seq(*parts)
 
         return unrolled(self.m, piece, "u")
 
-    def _right(self, half: PrimExpr, depth: PrimExpr, turn: PrimExpr) -> Stmt:
+    def _right(self, half: PrimExpr, depth: PrimExpr, parity: PrimExpr) -> Stmt:
         """Load the pieces of B, two at a time: along K first, then along the columns."""
         b, far = self.loops.b, self.deep // 2
 
         def pieces(pair: PrimExpr) -> Stmt:
-            column, to = self.column + pair * (2 * MMA_COLUMNS), load(self.right, turn, pair * 2, 0)
+            column, to = (
+                self.column + pair * (2 * MMA_COLUMNS),
+                load(self.right, parity, pair * 2, 0),
+            )
             if self.loops.t.b_by_depth:
                 across = column + self.lane // 16 * 8 + self.lane % 8
                 at = (across, depth + self.lane // 8 % 2 * far)
@@ -252,7 +257,7 @@ class OnTensorCores:
             parts: list[Stmt] = []
             for n in range(4):
                 at = (depth + self.member + n % 2 * far, column + n // 2 * 8 + self.group)
-                place = (turn, pair * 2 + n // 2, n % 2)
+                place = (parity, pair * 2 + n // 2, n % 2)
                 parts.append(store(self.right, place, load(b, half, *at)))
             return seq(*parts)
 
