@@ -99,7 +99,7 @@ class TopK(Op):
         """
         shape, axis = extents(x.shape), attrs.axis
         outer, inner = prod(shape[:axis]), prod(shape[axis + 1 :])
-        size: Size = shape[axis]
+        size = x.shape[axis]
         least = shortest(x.dtype, attrs.count)
         rows = (outer,) if inner == 1 else (outer, inner)
         data = _rows("x", rows, shape[axis], x.dtype)
