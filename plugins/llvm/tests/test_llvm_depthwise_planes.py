@@ -36,6 +36,22 @@ def test_depthwise_convolutions_of_planes(runner, window, options):
 
 
 @pytest.mark.parametrize("options", [{}, {"mcpu": "haswell"}], ids=["native", "AVX2"])
+@pytest.mark.parametrize("columns", [4, 8, 16])
+def test_one_tap_for_each_of_few_columns(runner, columns, options):
+    """LLVM aborted on the shuffles of rows of half a vector."""
+    x, weight = var("x", 2, 4, 1, columns), var("weight", 4, 1, 1, 1)
+    attrs = {"strides": (1, 1), "padding": ((0, 0),) * 2, "dilation": (1, 1)}
+    function = function_of(apply("nn.conv", x, weight, groups=4, **attrs))
+    drawn = np.random.default_rng(columns)
+    values = [
+        drawn.standard_normal(s).astype(np.float32) for s in ((2, 4, 1, columns), (4, 1, 1, 1))
+    ]
+    (got,), _, _ = runner(function, *values, **options)
+    (want,) = expected(function, values)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"mcpu": "haswell"}], ids=["native", "AVX2"])
 @pytest.mark.parametrize("columns", [4, 5, 7, 11])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_planes_narrower_than_a_vector(runner, stride, columns, options):
