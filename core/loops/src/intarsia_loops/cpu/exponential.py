@@ -59,14 +59,19 @@ def softmax_exp(x: PrimExpr) -> PrimExpr:
     """
     if x.dtype is not DType.FLOAT32:
         return intrinsic(Intrinsic.EXP, x)
-    inside = maximum(x, _LEAST)
+    shifted, value = _split(maximum(x, _LEAST))
+    return value * _power_of_two(intrinsic(Intrinsic.BITS, shifted))
+
+
+def _split(inside: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """Return a float whose lowest bits are ``n`` with the bias of exponents, and ``e**r``."""
     shifted = inside * math.log2(math.e) + _MAGIC
     whole = shifted - _MAGIC
     r = inside - whole * _LN2[0] - whole * _LN2[1]
     a, b, c, d, e = _POLYNOMIAL
     square = r * r
     q = ((r * a + b) * square + (r * c + d)) * square + (r * e + 1.0)
-    return (q * r + 1.0) * _power_of_two(intrinsic(Intrinsic.BITS, shifted))
+    return shifted, q * r + 1.0
 
 
 def _power_of_two(biased: PrimExpr) -> PrimExpr:
@@ -76,20 +81,14 @@ def _power_of_two(biased: PrimExpr) -> PrimExpr:
 
 
 def exp_single(x: PrimExpr) -> PrimExpr:
-    """Return ``e**x`` of one float32, within one unit of the last place.
+    """Return ``e**x`` of one float32; the page of machine functions has its accuracy.
 
     The scale is a product of two powers, as ``2**n`` may be subnormal or infinite.
     """
-    inside = minimum(maximum(x, -104.0), 89.0)
-    shifted = inside * math.log2(math.e) + _MAGIC
-    whole = shifted - _MAGIC
-    r = inside - whole * _LN2[0] - whole * _LN2[1]
-    a, b, c, d, e = _POLYNOMIAL
-    square = r * r
-    q = ((r * a + b) * square + (r * c + d)) * square + (r * e + 1.0)
+    shifted, value = _split(minimum(maximum(x, -104.0), 89.0))
     n = intrinsic(Intrinsic.BITS, shifted) - intrinsic(Intrinsic.BITS, const(_MAGIC, x.dtype))
     half = binary(BinaryOp.SHR, n, const(1, DType.INT32))
-    return (q * r + 1.0) * _power_of_two(half + 127) * _power_of_two(n - half + 127)
+    return value * _power_of_two(half + 127) * _power_of_two(n - half + 127)
 
 
 def sigmoid_of(x: PrimExpr, power: PrimExpr) -> PrimExpr:
