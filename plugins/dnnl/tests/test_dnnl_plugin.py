@@ -21,9 +21,9 @@ from intarsia_dnnl import isa, plugin
 from intarsia_dnnl.environment import environment_version
 from intarsia_dnnl.program import FILE
 from intarsia_dnnl.target import DNNL, DnnlOptions
+from intarsia_ir.capabilities import WINOGRAD, ReducedConvolution
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.walk import calls
-from intarsia_ir.reduced import WINOGRAD, ReducedConvolution
 from intarsia_runtime.cpu import this_machine
 from intarsia_testkit.expressions import apply, function_of, var, weight
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from intarsia.target.target import Target
-from intarsia_opencl.device import find_device
+from intarsia_opencl.driver import find_device
 from intarsia_opencl.plugin import register_target_kind
 from intarsia_opencl.target import OpenclOptions, canonicalize
 from intarsia_runtime.errors import WorkerLost

@@ -14,9 +14,9 @@ import pytest
 
 import intarsia
 from intarsia.cli.main import main
-from intarsia_opencl import device as device_module
-from intarsia_opencl.device import (
-    OpenclDevice,
+from intarsia_opencl import driver
+from intarsia_opencl.device import OpenclDevice
+from intarsia_opencl.driver import (
     all_devices,
     check_device,
     describe,
@@ -74,7 +74,7 @@ def test_without_a_driver(artifact, monkeypatch, capfd):
 def test_the_environment_of_the_process_is_kept(vendors):
     code = (
         "import os\n"
-        "from intarsia_opencl.device import all_devices\n"
+        "from intarsia_opencl.driver import all_devices\n"
         "before = dict(os.environ)\n"
         "found = [len(all_devices()) for _ in range(2)]\n"
         "print(found[0] == found[1], bool(found[0]), dict(os.environ) == before)\n"
@@ -230,7 +230,7 @@ def test_probe_says_what_would_run(make_target, device, monkeypatch):
     assert found.usable
     assert found.device == describe(device)
     assert found.sdk.startswith("pyopencl 20")
-    monkeypatch.setattr(device_module, "all_devices", list)
+    monkeypatch.setattr(driver, "all_devices", list)
     found = probe(make_target())
     assert not found.usable
     assert "compiles, but cannot run here: no OpenCL driver" in found.detail

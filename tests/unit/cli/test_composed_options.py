@@ -19,10 +19,10 @@ from intarsia.cli.main import cli, main
 from intarsia.cli.model_options import BuildSettings, build_options
 from intarsia.cli.target_options import read_targets
 from intarsia.driver.configured import read_settings
+from intarsia.host.hookspecs import hookimpl
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import AliasRow, KindRow, Manifest
-from intarsia.host.markers import hookimpl
 from intarsia.target.kind import Role, TargetKind
 from intarsia_runtime.errors import UsageError
 

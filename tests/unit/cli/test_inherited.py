@@ -49,7 +49,7 @@ def test_commands_do_without_standard_streams(numbers: tuple[int, ...]) -> None:
 
 OPENED = """
 import os, subprocess, sys
-from intarsia.cli.inherited import mend_inherited
+from intarsia.cli.process import mend_inherited
 mend_inherited()
 with open(sys.argv[1], "wb") as file:
     print("said")
@@ -67,7 +67,7 @@ def test_what_is_said_does_not_go_into_the_next_file(tmp_path: Path) -> None:
 
 
 def test_streams_that_are_open_stay_as_they_are() -> None:
-    run = started("-c", "import sys; from intarsia.cli.inherited import mend_inherited as f\n"
+    run = started("-c", "import sys; from intarsia.cli.process import mend_inherited as f\n"
                   "before = sys.stdin, sys.stdout, sys.stderr; f()\n"
                   "print(before == (sys.stdin, sys.stdout, sys.stderr))")  # fmt: skip
     assert run.stdout == "True\n"

@@ -30,7 +30,7 @@ class Hooks:
 
 
 def plugin(kind: TargetKind, aliases: tuple[AliasRow, ...] = ()) -> LocalPlugin:
-    from intarsia.host.markers import hookimpl
+    from intarsia.host.hookspecs import hookimpl
 
     class Registering(Hooks):
         @hookimpl

@@ -11,10 +11,10 @@ import pytest
 
 from intarsia.cli import session
 from intarsia.cli.main import main
+from intarsia.host.hookspecs import hookimpl
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import KindRow, Manifest
-from intarsia.host.markers import hookimpl
 from intarsia.target.kind import KnownValue, KnownValues, Role, TargetKind
 from intarsia.target.options import option
 from intarsia.target.target import Target

@@ -19,7 +19,7 @@ from typing import cast
 
 import pytest
 
-from intarsia.cli.termination import Termination
+from intarsia.cli.process import Termination
 from intarsia.host.discovery import find_plugins
 from intarsia.host.trial import try_plugin
 from intarsia_ir.writing.new_file import NewFile, atomic_write

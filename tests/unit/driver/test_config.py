@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from intarsia.driver.config import Executor, Runtime, check_combination, check_served
+from intarsia.host.hookspecs import hookimpl
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import ConfigRow, KindRow, Manifest, parse_manifest
-from intarsia.host.markers import hookimpl
 from intarsia.target.config_kind import ConfigKind, ExecutorKind, Rule, RuntimeKind, core_kinds
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.options import option

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from intarsia_ir.capabilities import WINOGRAD
 from intarsia_ir.graph.expr import Call, Expr, Function, Var, call, constant, make_tuple
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.pattern import Match, op
@@ -14,7 +15,7 @@ from intarsia_ir.graph.walk import size_variables
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.partition.cost import Plan, Prices
 from intarsia_ir.partition.partition import PartitionResult, partition
-from intarsia_ir.reduced import WINOGRAD
+from intarsia_ir.reduced import is_reduced
 from intarsia_ir.regions.support import Support, SupportRow, SupportTable
 from intarsia_ir.regions.table import AcceleratorTable, Limits, Row
 from intarsia_ir.regions.work import count_bytes, count_flops, count_products
@@ -127,5 +128,5 @@ def test_convolutions_of_open_sizes_are_reduced_as_well() -> None:
     fixed, opened = (
         apply("nn.conv", x("x", 1, 64, size, size), weights, **window) for size in (32, H)
     )
-    assert WINOGRAD.suits(fixed)
-    assert WINOGRAD.suits(opened)
+    assert is_reduced(fixed, WINOGRAD)
+    assert is_reduced(opened, WINOGRAD)

@@ -31,9 +31,9 @@ def run() -> int:
     try:
         from intarsia_ir.budget import watched
 
-        from .cli.inherited import mend_inherited  # an interrupt while importing is like any other
+        # An interrupt while importing is like any other.
+        from .cli.process import Termination, mend_inherited
         from .cli.supervise import supervise
-        from .cli.termination import Termination
 
         mend_inherited()
         supervised = supervise(sys.argv[1:])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from intarsia_ir.memory import Memory
+    from intarsia_ir.capabilities import Memory
 
     OptionsT_co = TypeVar("OptionsT_co", covariant=True, default=Any)
 else:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from intarsia.plugin import Memory, Role, TargetKind, ToolchainError, hookimpl
-from intarsia_ir.reduced import WINOGRAD
+from intarsia_ir.capabilities import WINOGRAD
 
 from .target import COptions, canonicalize, this_machine
 

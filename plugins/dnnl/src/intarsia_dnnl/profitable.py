@@ -16,6 +16,7 @@ from intarsia.plugin.accelerator import (
     calls,
     count_products,
     count_uses,
+    is_reduced,
     keep_calls,
     tensor_type,
     typical_sizes,
@@ -166,7 +167,8 @@ def _about_windows(
     """
     if gains_by_bfloat16(options.fpmath_mode):
         return ""
-    windows = sum(_flops(region, call) for call in calls(region.function) if reduced.suits(call))
+    suited = (call for call in calls(region.function) if is_reduced(call, reduced))
+    windows = sum(_flops(region, call) for call in suited)
     if 100 * windows <= options.max_windows * flops:
         return ""
     return (

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from intarsia.plugin import IntarsiaError, Memory, Role, TargetKind, hookimpl
-from intarsia_ir.reduced import WINOGRAD
+from intarsia_ir.capabilities import WINOGRAD
 
 from .target import LlvmOptions, canonicalize, is_known
 

@@ -34,7 +34,8 @@ from intarsia_runtime.plugin import (
 )
 from intarsia_runtime.size import value_of
 
-from .device import OpenclDevice, check_device, driver_errors, find_device
+from .device import OpenclDevice
+from .driver import check_device, driver_errors, find_device
 from .program import FILE, SCHEMA, SOURCE, OpenclProgram, read_program
 
 if TYPE_CHECKING:

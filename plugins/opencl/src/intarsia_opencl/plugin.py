@@ -102,7 +102,7 @@ def probe(target: Target[OpenclOptions]) -> Probe:
     """Name the device that the target would run on."""
     from intarsia.plugin import Probe
 
-    from .device import describe, find_device, require_opencl
+    from .driver import describe, find_device, require_opencl
 
     options = target.options
     try:

@@ -30,10 +30,9 @@ from ..target.options import (
     json_value,
     print_value,
 )
-from ..target.scan import Word, scan
+from ..target.scan import Word, read_options, scan
 from ..target.structured import load_json
 from ..target.target import CompositeTarget
-from ..target.words import read_options
 
 OptionValue: TypeAlias = Value
 """What an option may have as its value."""

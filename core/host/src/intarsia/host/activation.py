@@ -21,8 +21,8 @@ from ..target.options import option_rows
 from . import hookspecs
 from .discovery import Found, State
 from .guard import quiet_stdout, undisturbed
+from .hookspecs import PROJECT
 from .manifest import Manifest
-from .markers import PROJECT
 from .routing import ask, implements, wrapped
 from .time_limit import time_limit, time_limit_of
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .markers import hookspec
+import pluggy
 
 if TYPE_CHECKING:
     import click
@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from ..target.target import Target
     from .frontend import Frontend
     from .probe import Probe
+
+PROJECT = "intarsia"
+"""Name that ties specifications and implementations together."""
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec

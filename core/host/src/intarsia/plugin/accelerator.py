@@ -14,6 +14,7 @@ from intarsia_runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from intarsia_ir.c_text import c_string as c_string
+    from intarsia_ir.capabilities import ReducedConvolution as ReducedConvolution
     from intarsia_ir.graph.expr import Call as Call
     from intarsia_ir.graph.expr import Constant as Constant
     from intarsia_ir.graph.expr import Expr as Expr
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from intarsia_ir.ops.unary import Clip as Clip
     from intarsia_ir.performance import Performance as Performance
     from intarsia_ir.performance import RelativePerformance as RelativePerformance
-    from intarsia_ir.reduced import ReducedConvolution as ReducedConvolution
+    from intarsia_ir.reduced import is_reduced as is_reduced
     from intarsia_ir.regions.answers import count_macs as count_macs
     from intarsia_ir.regions.answers import drop_regions as drop_regions
     from intarsia_ir.regions.answers import region_matches as region_matches
@@ -106,7 +107,7 @@ if TYPE_CHECKING:
     from intarsia_runtime.size import OpenSizeError as OpenSizeError
     from intarsia_runtime.size import numbers as numbers
 
-    from ..host.markers import hookimpl as hookimpl
+    from ..host.hookspecs import hookimpl as hookimpl
     from ..host.probe import Probe as Probe
     from ..target.kind import Memory as Memory
     from ..target.kind import Role as Role
@@ -121,7 +122,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
-            "intarsia.host.markers": "hookimpl",
+            "intarsia.host.hookspecs": "hookimpl",
             "intarsia.host.probe": "Probe",
             "intarsia_ir.regions.draft": (
                 "Draft array_of extents label_of scalar sizes typical_sizes"
@@ -143,6 +144,7 @@ if not TYPE_CHECKING:
             "intarsia.target.options": "option",
             "intarsia.target.target": "CompositeTarget Target",
             "intarsia_ir.c_text": "c_string",
+            "intarsia_ir.capabilities": "ReducedConvolution",
             "intarsia_ir.graph.expr": (
                 "Call Constant Expr Function Tuple TupleGetItem Var constant tensor_type"
             ),
@@ -158,7 +160,7 @@ if not TYPE_CHECKING:
             "intarsia_ir.ops.slicing": "StridedSlice",
             "intarsia_ir.ops.unary": "Clip",
             "intarsia_ir.performance": "Performance RelativePerformance",
-            "intarsia_ir.reduced": "ReducedConvolution",
+            "intarsia_ir.reduced": "is_reduced",
             "intarsia_runtime.artifact.abandoned": "temporary_folder",
             "intarsia_runtime.artifact.unit": "SHARED_LIBRARY SHARED_LIBRARY_FORMAT CompiledUnit",
             "intarsia_runtime.dtype": "DType",

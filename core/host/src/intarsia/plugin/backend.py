@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from intarsia_runtime.errors import WorkerLost as WorkerLost
     from intarsia_runtime.errors import did_you_mean as did_you_mean
 
-    from ..host.markers import hookimpl as hookimpl
+    from ..host.hookspecs import hookimpl as hookimpl
     from ..host.probe import Probe as Probe
     from ..target.config_kind import ExecutorKind as ExecutorKind
     from ..target.config_kind import Rule as Rule
@@ -59,7 +59,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
-            "intarsia.host.markers": "hookimpl",
+            "intarsia.host.hookspecs": "hookimpl",
             "intarsia.host.probe": "Probe",
             "intarsia.target.config_kind": "ExecutorKind Rule RuntimeKind",
             "intarsia.target.kind": ("KnownValue KnownValues Memory Role TargetKind"),

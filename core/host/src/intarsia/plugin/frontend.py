@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from intarsia_runtime.errors import UnsupportedError as UnsupportedError
 
     from ..host.frontend import Frontend as Frontend
-    from ..host.markers import hookimpl as hookimpl
+    from ..host.hookspecs import hookimpl as hookimpl
 
 if not TYPE_CHECKING:
     __getattr__, __dir__, __all__ = lazy_names(
         __name__,
         {
             "intarsia.host.frontend": "Frontend",
-            "intarsia.host.markers": "hookimpl",
+            "intarsia.host.hookspecs": "hookimpl",
             "intarsia_ir.diagnostics": "Span",
             "intarsia_ir.graph.expr": (
                 "Call Constant Expr Function Tuple TupleGetItem Var call constant get_item "

@@ -9,12 +9,12 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic
 
-from intarsia_ir.memory import Memory as Memory
+from intarsia_ir.capabilities import Memory as Memory
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from intarsia_ir.reduced import ReducedConvolution
+    from intarsia_ir.capabilities import ReducedConvolution
 
     OptionsT_co = TypeVar("OptionsT_co", covariant=True, default=Any)
     """Class of a kind's options; ``Target`` alone is a target of any kind."""

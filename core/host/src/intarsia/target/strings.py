@@ -25,10 +25,9 @@ from intarsia_runtime.errors import TargetError
 from .kind import Role, TargetKind
 from .kind_table import GIVEN, KindSource, Origin, find_target_row, hardware_name, make_target
 from .options import Value, check_value
-from .scan import TargetSegment, Word, point, scan
+from .scan import TargetSegment, Word, point, read_options, scan
 from .target import Target
 from .universal import HARDWARE, HardwareDevice, Tag, target_rows
-from .words import read_options
 
 
 def parse_targets(text: str, kinds: KindSource, origin: Origin = GIVEN) -> list[Target]:

@@ -26,7 +26,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import cast
 
-from intarsia_ir.memory import Memory
+from intarsia_ir.capabilities import Memory
 from intarsia_runtime.errors import IntarsiaError, ModelError, did_you_mean
 
 from .tags import KINDS, HardwareTag, check_circles, expand, name_key

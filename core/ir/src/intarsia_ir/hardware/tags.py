@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intarsia_ir.memory import Memory
+from intarsia_ir.capabilities import Memory
 from intarsia_runtime.errors import DuplicateName, PluginError, TargetError, did_you_mean
 
 KINDS = ("core", "cpu", "soc", "mcu", "board", "machine", "instance", "gpu", "accelerator")

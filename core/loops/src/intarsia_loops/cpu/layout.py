@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from intarsia_ir.capabilities import WINOGRAD
 from intarsia_ir.graph.expr import (
     Call,
     Constant,
@@ -41,7 +42,7 @@ from intarsia_ir.ops.recurrent import Lstm
 from intarsia_ir.ops.reduce import ReduceOp
 from intarsia_ir.ops.sampling import GridSample
 from intarsia_ir.ops.shape import Concatenate, Transpose
-from intarsia_ir.reduced import WINOGRAD
+from intarsia_ir.reduced import is_reduced
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim, product
 
@@ -288,7 +289,7 @@ class _Layout(Struct):
             packed = self._pack(weight, ("depthwise",))
             return call(Depthwise, source, packed, attrs=attrs, span=node.span)
         width = block_width(outputs // groups, self.tiling)
-        if self.winograd and isinstance(weight, Constant) and WINOGRAD.suits(node):
+        if self.winograd and isinstance(weight, Constant) and is_reduced(node, WINOGRAD):
             packed = self._pack(weight, ("winograd", width))
             return call(Winograd, source, packed, attrs=attrs, span=node.span)
         if kh * kw * groups * attrs.strides[0] * attrs.strides[1] == 1:

@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intarsia_ir.memory import Memory
+from intarsia_ir.capabilities import Memory
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import PrimExpr
 from intarsia_ir.tir.stmt import Stmt

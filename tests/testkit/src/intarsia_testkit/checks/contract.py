@@ -12,7 +12,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 
 from intarsia.host import hookspecs
-from intarsia.host.markers import PROJECT
+from intarsia.host.hookspecs import PROJECT
 from intarsia.target.kind import Role
 from intarsia.target.options import option_rows
 from intarsia_ir.graph.match import inner_operators

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends a command that is told to terminate as one that is interrupted: what it began is put away.
+"""What a command has from whoever started it, and how it ends when it is told to.
 
+Services, containers and ``>&-`` start programs without standard streams. The next file that is
+opened then is standard output, and what is printed goes into it; and Python has no stream to print
+to. Who ignores the end of child processes leaves that to the programs it starts: they are never
+told that a child ended, and not how.
+
+A command that is told to terminate ends as one that is interrupted: what it began is put away.
 Without a handler the system ends the process where it is, and folders for temporary files stay, as
 do halves of files beside those that they were to become.
 
@@ -28,6 +34,36 @@ if TYPE_CHECKING:
 _IMPORTING = "<frozen importlib._bootstrap>"
 _LATER = 0.01  # seconds
 _HEEDED = (signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else (signal.SIGTERM,)
+_STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+"""Python's names of the standard streams in the order of their numbers, and how each is opened."""
+
+
+def mend_inherited() -> None:
+    """Give each closed standard stream the null device, and have the end of children told.
+
+    To be called before anything opens a file.
+    """
+    for number in range(len(_STREAMS)):
+        _fill(number)
+    for name, mode in _STREAMS:
+        if vars(sys)[name] is None:
+            stream = open(os.devnull, mode, encoding="utf-8", errors="replace")  # noqa: SIM115
+            setattr(sys, name, stream)
+    if os.name == "posix":
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def _fill(number: int) -> None:
+    """Open the null device under a number that no file has, also for programs started from here."""
+    try:
+        os.fstat(number)
+    except OSError:
+        made = os.open(os.devnull, os.O_RDWR)
+        if made == number:
+            os.set_inheritable(number, True)
+        else:
+            os.dup2(made, number)
+            os.close(made)
 
 
 class Termination:
