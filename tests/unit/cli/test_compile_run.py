@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -128,6 +129,18 @@ def test_runs_that_warm_up_are_not_timed(
     monkeypatch.setattr(AotExecutor, "run", counted)
     code, out, err = run("run", artifact, "--warmup", 3, "--repeat", 2, "--json")
     assert (code, json.loads(out)["runs"], len(runs)) == (0, 2, 5), err
+
+
+def test_runs_are_timed_until_the_duration_has_passed(run: Run, artifact: Path) -> None:
+    start = time.monotonic()
+    code, out, err = run("run", artifact, "--duration", 1, "--repeat", 2, "--json")
+    assert (code, json.loads(out)["runs"] > 2) == (0, True), err
+    assert time.monotonic() - start >= 1
+
+
+def test_a_duration_of_zero_leaves_the_number_of_runs(run: Run, artifact: Path) -> None:
+    code, out, err = run("run", artifact, "--duration", 0, "--repeat", 3, "--json")
+    assert (code, json.loads(out)["runs"]) == (0, 3), err
 
 
 def test_the_inputs_say_what_a_model_leaves_open(

@@ -62,6 +62,8 @@ Document: TypeAlias = "dict[str, Any]"
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Timed runs.")
 @click.option("--warmup", type=click.IntRange(1), default=1, show_default=True,
               help="Runs before the timed ones.")  # fmt: skip
+@click.option("--duration", type=click.IntRange(0), default=0, metavar="SECONDS",
+              help="Time further runs until SECONDS have passed.")  # fmt: skip
 @click.option("--profile", is_flag=True, help="Time each kernel and region.")
 @click.option("--verify", is_flag=True, help="Compare with the NumPy reference of every operator.")
 @click.option("--model", "reference", type=click.Path(path_type=Path), metavar="MODEL",
@@ -78,6 +80,7 @@ def command(
     threads: int | None,
     repeat: int,
     warmup: int,
+    duration: int,
     profile: bool,
     verify: bool,
     reference: Path | None,
@@ -103,7 +106,7 @@ def command(
         arrays |= seeded_state(passport.plan, seed)
         if given == RANDOM and not passport.sizes:
             _say_sizes(sizes)
-        results, times = _timed(executable, arrays, repeat, warmup)
+        results, times = _timed(executable, arrays, repeat, warmup, duration)
         rows = _profile(executable, arrays, repeat) if profile else ()
     arguments = {"inputs": arrays, "results": results}
     found = _verified(source, passport, begin, settings, **arguments) if verify else None
@@ -235,14 +238,15 @@ def _profile(
 
 
 def _timed(
-    executable: Executable, arrays: dict[str, np.ndarray], repeat: int, warmup: int
+    executable: Executable, arrays: dict[str, np.ndarray], repeat: int, warmup: int, duration: int
 ) -> tuple[dict[str, np.ndarray], list[float]]:
-    """Warm up, then run ``repeat`` times; return results and milliseconds of each of these runs."""
+    """Warm up, then run ``repeat`` times and for ``duration`` seconds; return results and ms."""
     results = executable.run(arrays)
     for _ in range(warmup - 1):
         executable.run(arrays)
     times: list[float] = []
-    for _ in range(repeat):
+    end = time.perf_counter() + duration
+    while len(times) < repeat or time.perf_counter() < end:
         start = time.perf_counter()
         results = executable.run(arrays)
         times.append(1e3 * (time.perf_counter() - start))
