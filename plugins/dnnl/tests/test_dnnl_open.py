@@ -340,6 +340,42 @@ def test_typical_sizes_need_not_be_possible() -> None:
     assert "reshape" in region.keep_alive.describe_failure()
 
 
+def test_one_token_attends_to_itself(tmp_path: Path) -> None:
+    """The step from row to row of a product that heads read lies anywhere if there is one row."""
+    tokens = x("tokens", N, S, 32)
+    product = apply("add", weight(96), apply("matmul", tokens, weight(32, 96)))
+    heads = apply(
+        "transpose", apply("reshape", product, shape=(N, S, 3, 2, 16)), axes=(2, 0, 3, 1, 4)
+    )
+    q, k, v = (
+        apply(
+            "reshape",
+            apply(
+                "strided_slice",
+                heads,
+                begin=(number, 0, 0, 0, 0),
+                end=(number + 1, N, 2, S, 16),
+                strides=(1, 1, 1, 1, 1),
+            ),
+            shape=(N, 2, S, 16),
+        )
+        for number in range(3)
+    )
+    scores = apply("nn.softmax", apply("matmul", q, k, transpose_b=True), axis=3)
+    mixed = apply("transpose", apply("matmul", scores, v), axes=(0, 2, 1, 3))
+    function = Function((tokens,), apply("reshape", mixed, shape=(N, S, 32)))
+    with load(built(function, tmp_path), threads=1) as executable:
+        for size in ((1, 1), (2, 1), (1, 5)):
+            check(executable, function, given_tokens(size))
+
+
+def test_a_softmax_over_no_elements_has_no_maxima() -> None:
+    scores = x("x", 3, N)
+    function = Function((scores,), apply("nn.softmax", scores, axis=1))
+    program = program_of(request_of(function))
+    assert without_empty(Specializer(program).at([0])).nodes == ()
+
+
 def test_empty_tensors_are_left_out() -> None:
     one, two = x("one", N, 4), x("two", S, 4)
     function = Function((one, two), apply("nn.relu", apply("concatenate", one, two, axis=0)))

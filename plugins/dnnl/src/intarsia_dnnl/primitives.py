@@ -112,9 +112,8 @@ def _matmul(a: Assembly, node: PrimitiveNode) -> None:
     layout_hint = a.layout_hints.get(node.result)
     targets = [plain_to]
     if layout_hint is not None and not any(op.kind == "binary" for op in node.post):
-        strides = dnnl.strides(layout_hint.desc, rank)
-        if strides is not None and strides[-1] == 1:
-            shape = a.shapes[node.result]
+        strides, shape = dnnl.strides(layout_hint.desc, rank), a.shapes[node.result]
+        if strides is not None and strides[-1] == 1 and strides[-2] >= shape[-1]:
             targets.insert(0, dnnl.strided(shape, strides, a.dtypes[node.result]))
     second = dnnl.any_layout(a.shapes[right], a.products) if constant else two_desc
     candidates = [(one_desc, second, target) for target in targets]

@@ -100,6 +100,8 @@ class Specializer:
 def without_empty(program: PrimitiveProgram) -> PrimitiveProgram:
     """Return a program in which no primitive reads or writes a tensor without elements.
 
+    What only such primitives read is not computed: of a softmax over no elements, its maxima.
+
     Raises:
         UnsupportedError: A node would make elements of none.
     """
@@ -109,15 +111,17 @@ def without_empty(program: PrimitiveProgram) -> PrimitiveProgram:
     if not empty:
         return replace(program, nodes=tuple(nodes))
     kept: list[PrimitiveNode] = []
-    for node in nodes:
-        if node.result in empty:
+    needed = set(program.outputs)
+    for node in reversed(nodes):
+        if node.result in empty or node.result not in needed:
             continue
         if node.kind == "concat":
             node = replace(node, args=tuple([a for a in node.args if a not in empty]))
         if not empty.isdisjoint(node.reads):
             raise UnsupportedError(_REDUCED_TO_EMPTY, where=node.label)
         kept.append(node)
-    return replace(program, nodes=tuple(kept))
+        needed.update(node.reads)
+    return replace(program, nodes=tuple(reversed(kept)))
 
 
 def _of_one_element(program: PrimitiveProgram, node: PrimitiveNode) -> PrimitiveNode:
