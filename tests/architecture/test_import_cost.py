@@ -71,6 +71,7 @@ print(json.dumps([code, sorted(set(sys.modules) - before)]))
 """
 
 CPUINFO = Path("/proc/cpuinfo")
+DIGITS = Path(__file__).parents[1] / "e2e" / "models" / "digits" / "digits.onnx"
 on_known_processor = pytest.mark.skipif(
     not CPUINFO.exists() or model_name(CPUINFO.read_text()) is None,
     reason="only LLVM names this processor",
@@ -107,3 +108,22 @@ def test_commands_that_compile_nothing_load_no_compiler(
     ours = [name for name in loaded if name.startswith("intarsia")]
     assert len(ours) <= limit, ours
     assert len(loaded) <= everything, loaded
+
+
+def test_an_artifact_runs_without_the_compiler(tmp_path: Path) -> None:
+    artifact = tmp_path / "digits.intarsia"
+    target = ("--target", "llvm -mcpu=x86-64", "-o", str(artifact))
+    intarsia = (sys.executable, "-m", "intarsia")
+    subprocess.run((*intarsia, "compile", str(DIGITS), *target), check=True, capture_output=True)
+    arguments = ["run", str(artifact)]
+    program = _LOADED.format(arguments=arguments)
+    environment = {**os.environ, "INTARSIA_NO_PROBE": "1"}  # in this process
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, check=True, env=environment,
+    )  # fmt: skip
+    code, loaded = json.loads(run.stdout)
+    assert code == 0, run.stderr
+    compiler = ("intarsia_ir.ops", "intarsia_ir.tir", "intarsia_ir.passes", "intarsia_loops")
+    assert [name for name in loaded if name.startswith((*compiler, "onnx", "llvmlite"))] == []
+    assert len([name for name in loaded if name.startswith("intarsia")]) <= 135

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from intarsia.driver.arrays import plain_arrays
 from intarsia.driver.config import Executor
-from intarsia.driver.dynamic import VM, import_any, needs_program
+from intarsia.driver.dynamic import import_any, needs_program
 from intarsia.driver.model_partition import prepare_module
 from intarsia.driver.source import ModuleSource, source_of
 from intarsia.driver.stages import read_target
@@ -35,7 +35,7 @@ from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.executors.signature import Inputs
 from intarsia_runtime.executors.variants import SizesExecutor
 from intarsia_runtime.executors.vm import VmExecutor
-from intarsia_runtime.load import Executable, InProcess
+from intarsia_runtime.load import VM, Executable, InProcess
 from intarsia_runtime.loading import RunValue, StepSeen
 
 if TYPE_CHECKING:

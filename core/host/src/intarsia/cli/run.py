@@ -21,7 +21,7 @@ from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.executors.random_inputs import seeded_state
 from intarsia_runtime.executors.variants import SizesExecutor
 from intarsia_runtime.executors.vm import VmExecutor
-from intarsia_runtime.load import Executable, load
+from intarsia_runtime.load import VM, Executable, load
 
 from ..driver.arrays import (
     RANDOM,
@@ -31,10 +31,8 @@ from ..driver.arrays import (
     read_inputs,
     write_arrays,
 )
-from ..driver.dynamic import VM
 from ..driver.importing import is_program
 from ..driver.optional import require_tools
-from ..driver.shapes import open_shapes
 from .compile import compile_model
 from .composed import ComposedCommand
 from .idle import say_idle, say_not_compared
@@ -95,6 +93,8 @@ def command(
     source = _reference(model, reference, settings.host) if verify else model
     given: str | Mapping[str, np.ndarray] = inputs
     if inputs != RANDOM and settings.executor.kind != VM and not _is_artifact(model, settings.host):
+        from ..driver.shapes import open_shapes  # the compiler, which an artifact does not need
+
         given = read_arrays(inputs)
         settings = settings.with_shapes(open_shapes(settings.host, model, given))
     begin = _opener(model, settings, threads, signed_by)

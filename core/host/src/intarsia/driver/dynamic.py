@@ -16,6 +16,7 @@ from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import CallPlan
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import IntarsiaError, ModelError, ResourceError, UnsupportedError
+from intarsia_runtime.load import VM
 
 from .artifact import Artifact
 from .config import Executor, Runtime
@@ -27,8 +28,6 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from intarsia_onnx.dynamic import DynamicModel
-
-VM = "vm"
 
 
 def import_any(

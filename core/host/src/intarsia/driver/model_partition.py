@@ -21,10 +21,10 @@ from intarsia_ir.partition.rules import PlaceRule
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_runtime.errors import TypeRuleError, UnsupportedError
+from intarsia_runtime.load import VM
 
 from ..host.host import Host
 from ..target.target import CompositeTarget
-from .dynamic import VM
 from .open_build import open_request
 from .open_program import import_open_program, needs_open_program
 from .open_sizes import check_sizes_given

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
+from intarsia_runtime.load import VM
 
 from .artifact import Artifact
 from .config import Executor
-from .dynamic import VM, is_open
+from .dynamic import is_open
 from .request import BuildRequest
 from .shapes import static_shapes
 from .story import compile_model

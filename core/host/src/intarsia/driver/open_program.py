@@ -15,10 +15,10 @@ from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.walk import calls
 from intarsia_runtime.errors import IntarsiaError, TypeRuleError, UnsupportedError, VerifyError
+from intarsia_runtime.load import VM
 
 from .artifact import Artifact
 from .config import Executor
-from .dynamic import VM
 from .open_build import compile_open, takes_open_sizes
 from .request import BuildRequest
 from .shapes import static_shapes

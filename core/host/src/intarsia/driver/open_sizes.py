@@ -9,8 +9,9 @@ from contextlib import suppress
 from intarsia_ir.graph.types import Dim
 from intarsia_ir.size_values import ShapeChoices, Size, SizeValues, name_sizes
 from intarsia_runtime.errors import IntarsiaError, UnsupportedError
+from intarsia_runtime.load import VM
 
-from .dynamic import VM, import_any, is_open
+from .dynamic import import_any, is_open
 from .importing import ModelFile
 from .open_build import takes_open_sizes
 from .request import BuildRequest
