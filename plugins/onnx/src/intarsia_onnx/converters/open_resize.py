@@ -16,7 +16,6 @@ from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.op import Op
 from intarsia_ir.graph.types import Dim, Size
 from intarsia_ir.ops import binary, compare, indexing, reduce, resample, unary
-from intarsia_ir.ops.shape import Copy
 from intarsia_runtime.dtype import DType
 
 from ..builder import dtype_of, rank_of, sizes_of
@@ -97,10 +96,6 @@ class OpenResize:
 
     def _places(self, axis: ResizedAxis) -> Expr:
         """Return where in the old dimension each new element lies."""
-        places = self._where(axis)
-        return self._node.call(Copy, places)  # a kernel of its own: computed once, not per element
-
-    def _where(self, axis: ResizedAxis) -> Expr:
         call, number = self._call, self._number
         index = self._node.cast(Numbers(self._node).range(axis.new), _WIDE)
         one, half, new = number(1), number(0.5), self._new(axis)
@@ -163,7 +158,7 @@ class OpenResize:
         )
         size = sizes_of(x)[axis.axis]
         grown = numbers.subtract(numbers.range(size + 2 * half), numbers.size(half))
-        x = node.call(Copy, self._taken(x, axis, grown))
+        x = self._taken(x, axis, grown)
         floors = call(unary.Floor, places)
         first = call(binary.Subtract, floors, node.cast(numbers.size(half), _WIDE))
         first = node.reshape(call(binary.Add, first, self._number(1)), (axis.new, 1))
@@ -172,14 +167,11 @@ class OpenResize:
         weights = self._weight(call(binary.Multiply, call(unary.Abs, distance), shrink))
         if self._node.integer("exclude_outside", 0):
             weights = call(compare.Where, self._is_inside(near, axis), weights, self._number(0))
-        weights = node.call(Copy, weights)
         total = node.call(reduce.Sum, weights, attrs=reduce.Sum.Attrs(axes=(1,), keepdims=True))
         weights = node.cast(call(binary.Divide, weights, total), DType.FLOAT32)
         starts = node.cast(call(binary.Add, floors, self._number(1)), DType.INT64)
         attrs = resample.Resample.Attrs(axis=axis.axis)
-        return node.call(
-            resample.Resample, x, node.call(Copy, starts), node.call(Copy, weights), attrs=attrs
-        )
+        return node.call(resample.Resample, x, starts, weights, attrs=attrs)
 
     def _is_inside(self, place: Expr, axis: ResizedAxis) -> Expr:
         """Whether places are those of elements."""
@@ -196,7 +188,7 @@ class OpenResize:
         last = numbers.subtract(numbers.size(sizes_of(x)[axis.axis]), numbers.of(1))
         inside = numbers.within(node.cast(places, DType.INT64), numbers.of(0), last)
         attrs = indexing.Take.Attrs(axis=axis.axis)
-        return node.call(indexing.Take, x, node.call(Copy, inside), attrs=attrs)
+        return node.call(indexing.Take, x, inside, attrs=attrs)
 
     def _rounded(self, places: Expr) -> Expr:
         call, half = self._call, self._number(0.5)
@@ -230,7 +222,7 @@ class OpenResize:
                 total = call(binary.Add, total, weight)
             found = [(place, call(binary.Divide, weight, total)) for place, weight in found]
         for place, weight in found:
-            yield place, self._node.call(Copy, weight)
+            yield place, weight
 
     def _weight(self, distance: Expr) -> Expr:
         call, number = self._call, self._number

@@ -16,7 +16,6 @@ from msgspec import Struct
 from intarsia_ir.graph.expr import Expr, Tuple, make_tuple, tensor_type
 from intarsia_ir.ops import compare, indexing, reduce
 from intarsia_ir.ops.cumulative import Cumsum, RunningAttrs
-from intarsia_ir.ops.shape import Copy
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Size, product
@@ -235,7 +234,7 @@ def _begin(node: NodeContext, sequence: Ragged, place: Expr) -> Expr:
     """Return where the element at a place begins; behind the last one, where all end."""
     ends = node.call(Cumsum, _counts(node, sequence), attrs=RunningAttrs(axis=0))
     starts = node.concat([node.array(np.zeros(1, np.int64)), ends], 0)
-    return node.call(indexing.Take, node.call(Copy, starts), place, attrs=_FIRST)
+    return node.call(indexing.Take, starts, place, attrs=_FIRST)
 
 
 def _moved(node: NodeContext, x: Expr, start: Expr, total: Expr, count: Expr) -> Expr:
