@@ -384,9 +384,50 @@ def test_empty_tensors_are_left_out() -> None:
     (concat,) = [n for n in without_empty(specializer.at([0, 3])).nodes if n.kind == "concat"]
     assert len(concat.args) == 1
     assert without_empty(specializer.at([0, 0])).nodes == ()
-    summed = Function((one,), apply("sum", one, axes=(0,)))
+    image = x("image", N, 3, H, 8)
+    window = {**WINDOW, "padding": ((2, 2), (1, 1))}
+    around = Function((image,), apply("nn.conv", image, weight(4, 3, 3, 3), **window))
+    specializer = Specializer(program_of(request_of(around)))
+    none = [2 if name == "N" else 0 for name in specializer.variables]
     with pytest.raises(UnsupportedError, match="does not reduce an axis without elements"):
-        without_empty(Specializer(program_of(request_of(summed))).at([0]))
+        without_empty(specializer.at(none))
+
+
+def product(data: Var) -> Function:
+    weights = x("weights", S, 5)
+    body = apply("nn.relu", apply("add", apply("matmul", data, weights), weight(5)))
+    return Function((data, weights), body)
+
+
+def pooled(data: Var) -> Function:
+    picture = apply("reshape", data, shape=(N, 1, S, 1))
+    return Function((data,), apply("mean", picture, axes=(2, 3)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        product(x("data", N, S)),
+        function_of(apply("exp", apply("sum", x("data", N, S), axes=(1,)))),
+        function_of(
+            apply("add", apply("prod", x("data", N, S), axes=(1,), keepdims=True), weight(1))
+        ),
+        function_of(apply("mean", x("data", N, S), axes=(1,))),
+        pooled(x("data", N, S)),
+    ],
+    ids=["product", "sum", "of factors", "mean", "pool"],
+)
+@pytest.mark.filterwarnings("ignore:(Mean of empty slice|invalid value)")
+def test_a_reduction_of_no_elements_is_that_of_a_neutral_one(
+    function: Function, tmp_path: Path
+) -> None:
+    with load(built(function, tmp_path), threads=1) as executable:
+        for size in ((3, 0), (3, 2), (0, 0)):
+            given = {"data": fresh(*size), "weights": fresh(size[1], 5)}
+            given = {param.name: given[param.name] for param in function.params}
+            (got,), want = executable.run(given).values(), evaluate(function, given)
+            np.testing.assert_allclose(got, want[0], rtol=1e-5, atol=1e-6)
+        assert regions_in(executable)
 
 
 def test_a_reduction_of_single_elements_is_a_copy() -> None:

@@ -32,6 +32,7 @@ from .names import (
     Arg,
     Query,
 )
+from .of_none import over_elements
 from .program import PrimitiveNode
 from .quantized import BUILDERS as QUANTIZED
 from .row_product import build_row_product, is_row_product, product_operands
@@ -47,6 +48,7 @@ def build_node(assembly: Assembly, node: PrimitiveNode) -> None:
     """
     if node.kind not in _BUILDERS:
         raise ArtifactError(f"the region uses '{node.kind}', which this plugin does not know")
+    node = over_elements(assembly, node)
     _BUILDERS[node.kind](assembly, node)
 
 

@@ -16,6 +16,7 @@ from intarsia_runtime.plugin import (
 )
 
 from .names import BYTES, DTYPES
+from .of_none import is_defined_over_none
 from .program import AttrValue, OpenShape, PrimitiveNode, PrimitiveProgram, RegionSizes
 
 _REDUCED_TO_EMPTY = "oneDNN does not reduce an axis without elements"
@@ -98,7 +99,7 @@ class Specializer:
 
 
 def without_empty(program: PrimitiveProgram) -> PrimitiveProgram:
-    """Return a program in which no primitive reads or writes a tensor without elements.
+    """Return a program in which only products and reductions read tensors without elements.
 
     What only such primitives read is not computed: of a softmax over no elements, its maxima.
 
@@ -117,7 +118,7 @@ def without_empty(program: PrimitiveProgram) -> PrimitiveProgram:
             continue
         if node.kind == "concat":
             node = replace(node, args=tuple([a for a in node.args if a not in empty]))
-        if not empty.isdisjoint(node.reads):
+        if not empty.isdisjoint(node.reads) and not is_defined_over_none(node):
             raise UnsupportedError(_REDUCED_TO_EMPTY, where=node.label)
         kept.append(node)
         needed.update(node.reads)
