@@ -122,3 +122,17 @@ def test_sizes_are_followed_through_a_split() -> None:
         main = from_onnx(model(nodes, {"x": (2, "H", "W")})).main
     assert main.body.type.shape == (W, 2, H)  # no size of the run
     assert not guards
+
+
+def test_an_image_says_how_many_blocks_there_are() -> None:
+    """The number of columns is a name in the model, and what the image says when it runs."""
+    weights = {"image": np.array([4, 4]), "kernel": np.array([2, 2])}
+    folding = [node("Col2Im", "x image kernel")]
+    with collecting_guards():
+        main = from_onnx(model(folding, {"x": ("N", 4, "L")}, weights=weights)).main
+    assert main.body.type.shape == (variable("N"), 1, 4, 4)
+    assert main.params[0].type.shape == (variable("N"), 4, 9)
+    columns = np.random.default_rng(1).random((2, 4, 9), np.float32)
+    fixed = from_onnx(model(folding, {"x": columns.shape}, weights=weights)).main
+    (found,), (wanted,) = evaluate(main, {"x": columns}), evaluate(fixed, {"x": columns})
+    np.testing.assert_array_equal(found, wanted)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr, tensor_type
+from intarsia_ir.graph.guards import require_equal
 from intarsia_ir.ops import compare, nn, scatter, slicing
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_runtime.dtype import DType
@@ -40,7 +41,8 @@ def col2im(node: NodeContext) -> Expr:
     rows = zip(image, padding, kernel, dilation, strides, strict=True)
     rooms = [(n + sum(p) - d * (k - 1) - 1, s) for n, p, k, d, s in rows]
     steps = [room // stride + 1 for room, stride in rooms]
-    if math.prod(steps) != shape[2] or min(steps, default=0) < 1:
+    why = f"{node.span}: an image of {image} has {math.prod(steps)} blocks"
+    if min(steps, default=0) < 1 or not require_equal(shape[2], math.prod(steps), why):
         raise node.model_error(f"{shape[2]} blocks; an image of {image} has {math.prod(steps)}")
     channels = shape[1] // taps
     eye = np.eye(taps, dtype=numpy_dtype(dtype_of(x))).reshape(taps, 1, *kernel)
