@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,44 @@ def test_a_forward_passes_what_the_sizes_are(target: LoopTarget[object]) -> None
 def test_a_kernel_alone_has_no_forward(target: LoopTarget[object]) -> None:
     functions = lower_function(pyramid(1).main, target=target).module.functions
     assert not any(map(forwarded, functions))
+
+
+def chain(*channels: int, groups: bool = False) -> IRModule:
+    """Layers of several channels on one image, 1x1 between depthwise ones where asked for."""
+    data = Var("data", TensorType((B, channels[0], H, W), DType.FLOAT32))
+    value: Expr = data
+    rng = np.random.default_rng(len(channels))
+    for before, count in pairwise(channels):
+        kernel, padding = ((1, 1), ((0, 0), (0, 0))) if groups else ((3, 3), ((1, 1), (1, 1)))
+        attrs = {"strides": (1, 1), "padding": padding, "dilation": (1, 1), "groups": 1}
+        taps = constant((rng.random((count, before, *kernel), np.float32) - 0.5) / before)
+        value = apply("nn.relu", apply("nn.conv", value, taps, **attrs))
+        if groups:
+            own = {"padding": ((1, 1), (1, 1)), "strides": (1, 1), "dilation": (1, 1)}
+            taps = constant(rng.random((count, 1, 3, 3), np.float32) - 0.5)
+            value = apply("tanh", apply("nn.conv", value, taps, groups=count, **own))
+    return IRModule.from_function(Function((data,), value))
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_layers_of_other_channels_are_one_kernel(
+    tmp_path: Path, target: LoopTarget[object], groups: bool
+) -> None:
+    model = chain(16, 32, 64, 96, 128, groups=groups)
+    functions = lower_function(model.main, target=target).module.functions
+    calls = {f.name: forwarded(f) for f in functions if forwarded(f) is not None}
+    for operators in {"nn_conv_nn_relu", "nn_conv_tanh" if groups else "nn_conv_nn_relu"}:
+        alike = {kernel for kernel in calls if kernel.startswith(operators)}
+        assert len(alike) == 4
+        assert len({calls[kernel] for kernel in alike}) == 1
+    intarsia.build(model, "llvm").save(tmp_path / "net.intarsia")
+    with intarsia.load(tmp_path / "net.intarsia", threads=1) as executable:
+        for batch, height, width in SIZES:
+            data = {"data": np.ones((batch, 16, height, width), np.float32)}
+            data["data"] *= np.random.default_rng(1).random(data["data"].shape, np.float32)
+            (wanted,) = evaluate(model.main, data, model)
+            (found,) = executable.run(data).values()
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_groups_that_state_a_size_keep_their_kernels(target: LoopTarget[object]) -> None:

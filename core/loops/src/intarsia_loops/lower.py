@@ -35,6 +35,7 @@ from .call_plan import check_kernel, plan_calls
 from .dispatch import dispatch
 from .fuse import Fusion, KernelCall, fuse
 from .loops import default_loops
+from .merged_kernels import MergedKernel, merge_kernels
 from .shared_kernels import GeneralGroup, forward, general_group
 from .step_planner import Callees, FusedFunction
 from .tensors import Stages, stages_of
@@ -147,10 +148,10 @@ def lower(
         work.share([one.fusion for one in (entry, *fused.values())])
     for one in (entry, *fused.values()):
         work.add(one.fusion)
-    callees = Callees(work.by_call, {region.name: region for region in regions}, fused)
+    by_call, kernels = work.kernels()
+    callees = Callees(by_call, {region.name: region for region in regions}, fused)
     plan, constants = plan_calls(entry, callees, alignment=alignment)
-    module = TensorModule(tuple(work.by_structure.values()), plan, name)
-    return Lowered(module, constants, MappingProxyType(work.chosen))
+    return Lowered(TensorModule(kernels, plan, name), constants, MappingProxyType(work.chosen))
 
 
 class _Kernels(Struct):
@@ -159,32 +160,34 @@ class _Kernels(Struct):
     Attributes:
         backend: What schedules them.
         tuned: Measured choices.
-        by_structure: The kernels.
-        by_call: Kernel of each call.
+        by_structure: The kernels, whose strides are those of their parameters.
+        by_call: Structure of the group of each call.
+        names_of: The name of the kernel of each structure.
         chosen: What records said of kernels, by their names.
-        general: Groups that have a kernel together with others, by their structure.
+        general: Groups that may have a kernel together with others, by their structure.
     """
 
     backend: _Backend
     tuned: Tuned | None
     by_structure: dict[object, PrimFunc] = field(default_factory=dict[object, PrimFunc])
-    by_call: dict[KernelCall, PrimFunc] = field(default_factory=dict[KernelCall, PrimFunc])
+    by_call: dict[KernelCall, object] = field(default_factory=dict[KernelCall, object])
+    names_of: dict[object, str] = field(default_factory=dict[object, str])
     chosen: dict[str, ChosenKernel] = field(default_factory=dict[str, ChosenKernel])
     names: dict[str, int] = field(default_factory=dict[str, int])
-    general: dict[object, GeneralGroup] = field(default_factory=dict[object, GeneralGroup])
+    general: dict[object, GeneralGroup | None] = field(
+        default_factory=dict[object, GeneralGroup | None]
+    )
 
     def share(self, fusions: Sequence[Fusion]) -> None:
-        """Find the groups that are one with variables for their sizes."""
-        kinds: dict[object, dict[object, GeneralGroup]] = {}
-        items = [item for fusion in fusions for item in fusion.items]
-        for item in items:
-            general = general_group(item.group) if isinstance(item, KernelCall) else None
-            if isinstance(item, KernelCall) and general is not None:
-                alike = kinds.setdefault(_structure(general.group), {})
-                alike.setdefault(_structure(item.group), general)
+        """Find the groups that may be one: equal operators, with variables for their sizes."""
+        kinds: dict[str, dict[object, FusedGroup]] = {}
+        for item in (item for fusion in fusions for item in fusion.items):
+            if isinstance(item, KernelCall):
+                alike = kinds.setdefault(item.group.name, {})
+                alike[_structure(item.group)] = item.group
         for alike in kinds.values():
-            if len(alike) > 1:
-                self.general.update(alike)
+            for key, group in alike.items() if len(alike) > 1 else ():
+                self.general[key] = general_group(group)
 
     def add(self, fusion: Fusion) -> None:
         """Schedule the kernels of a function."""
@@ -195,23 +198,52 @@ class _Kernels(Struct):
             # Before minutes of work.
             check_kernel(item.group.label, len(item.args) + len(item.outputs))
             key = _structure(item.group)
-            if key not in self.by_structure:
+            self.by_call[item] = key
+            if key not in self.names_of:
                 group = _renamed(item.group, self.names)
+                self.names_of[key] = group.name
                 with _placed(group):
-                    self.by_structure[key] = self._made(group, key)
-            self.by_call[item] = self.by_structure[key]
+                    self._make(group, key)
 
-    def _made(self, group: FusedGroup, key: object) -> PrimFunc:
-        """Return the kernel of a group."""
-        if key in self.general:
-            general = self.general[key]
-            shared = _structure(general.group)
-            if shared not in self.by_structure:
-                one = replace(general.group, name=f"{group.name}_any")
-                self.by_structure[shared] = _bounded(_kernel(one, self.backend), self.backend)
-            return forward(group.name, self.by_structure[shared], general.sizes)
-        kernel = _chosen_kernel(group, self.backend.target, self.tuned, self.chosen)
-        return _bounded(kernel or _kernel(group, self.backend), self.backend)
+    def _make(self, group: FusedGroup, key: object) -> None:
+        """Schedule the kernel of a group, or of the one with variables for its sizes."""
+        general = self.general.get(key)
+        if general is None:
+            kernel = _chosen_kernel(group, self.backend.target, self.tuned, self.chosen)
+            kernel = kernel or _kernel(group, self.backend)
+            self.by_structure[key] = _bounded(kernel, self.backend)
+            return
+        shared = _structure(general.group)
+        if shared not in self.by_structure:
+            one = replace(general.group, name=f"{group.name}_any")
+            self.by_structure[shared] = _bounded(_kernel(one, self.backend), self.backend)
+
+    def kernels(self) -> tuple[dict[KernelCall, PrimFunc], tuple[PrimFunc, ...]]:
+        """Return the kernel of each call, and all kernels of the module."""
+        made, kernels = self.by_structure, tuple(self.by_structure.values())
+        if not self.backend.is_sized:
+            made, kernels = self._merged()
+        return {call: made[key] for call, key in self.by_call.items()}, kernels
+
+    def _merged(self) -> tuple[dict[object, PrimFunc], tuple[PrimFunc, ...]]:
+        """Return the kernel of each group, and all kernels; those that may be one are."""
+        alike = {_structure(g.group) if g else key for key, g in self.general.items()}
+        callees: dict[PrimFunc, MergedKernel] = {}
+        for one in merge_kernels([k for key, k in self.by_structure.items() if key in alike]):
+            callees |= dict.fromkeys(one.values, one)
+        for kernel in self.by_structure.values():
+            if kernel not in callees:
+                callees[kernel] = MergedKernel(flatten_open(kernel), {kernel: {}})
+        made: dict[object, PrimFunc] = {}
+        for key, name in self.names_of.items():
+            general = self.general.get(key)
+            own = self.by_structure[key if general is None else _structure(general.group)]
+            callee = callees[own]
+            made[key] = callee.kernel
+            if general is not None or len(callee.values) > 1:
+                made[key] = forward(name, own, callee, general)
+        kernels = dict.fromkeys((*made.values(), *(one.kernel for one in callees.values())))
+        return made, tuple(kernels)
 
 
 @contextmanager
@@ -256,7 +288,7 @@ def _kernel(group: FusedGroup, backend: _Backend) -> PrimFunc:
 
 
 def _bounded(kernel: PrimFunc, backend: _Backend) -> PrimFunc:
-    """Return a kernel whose temporaries fit every stack, and whose strides are arithmetic.
+    """Return a kernel whose temporaries fit every stack.
 
     Raises:
         VerifyError: The backend leaves more on the stack than it may.
@@ -266,7 +298,7 @@ def _bounded(kernel: PrimFunc, backend: _Backend) -> PrimFunc:
     elif not backend.on_device:
         kernel = stack_to_scratch(kernel, STACK_BYTES)
     verify_frame(kernel, DEVICE_FRAME_BYTES if backend.on_device else FRAME_BYTES)
-    return kernel if backend.is_sized else flatten_open(kernel)
+    return kernel
 
 
 def _wastes_memory(kernel: PrimFunc) -> bool:

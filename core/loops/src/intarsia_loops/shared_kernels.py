@@ -28,6 +28,8 @@ from intarsia_ir.tir.module import FusedGroup
 from intarsia_runtime.errors import IntarsiaError
 from intarsia_runtime.size import Dim, Size, variable
 
+from .merged_kernels import MergedKernel
+
 
 class GeneralGroup(Struct, frozen=True, eq=False):
     """A group whose size variables are the sizes that it is given.
@@ -76,20 +78,25 @@ def general_group(group: FusedGroup) -> GeneralGroup | None:
     return GeneralGroup(replace(group, function=function, anchor=anchor), sizes)
 
 
-def forward(name: str, kernel: PrimFunc, sizes: Mapping[str, Size]) -> PrimFunc:
-    """Return the function of a name that calls a kernel for some sizes.
+def forward(
+    name: str, own: PrimFunc, callee: MergedKernel, general: GeneralGroup | None
+) -> PrimFunc:
+    """Return a function that calls a kernel in the place of another one.
 
     Args:
         name: A C identifier.
-        kernel: Called.
-        sizes: What the kernel's size variables are; others keep their names.
+        own: What it would be itself; of a general group, with the variables of that.
+        callee: Stands for it.
+        general: The group, which says what its variables are; others keep their names.
     """
-    params = [_sized(buffer, sizes) for buffer in kernel.params]
-    given = [sizes.get(size.name, variable(size.name)) for size in kernel.sizes]
+    sizes: Mapping[str, Size] = {} if general is None else general.sizes
+    values = callee.values[own]
+    params = tuple(_sized(buffer, sizes) for buffer in own.params)
+    given = [_in_model(values.get(s.name, variable(s.name)), sizes) for s in callee.kernel.sizes]
     used = {name for size in given if isinstance(size, Dim) for name in size.variables()}
-    own: list[TirVar] = [size_variable(name) for name in sorted(used)]
-    body = forward_to(kernel.name, params, [index(size) for size in given])
-    return replace(kernel, name=name, params=tuple(params), body=body, sizes=tuple(own))
+    variables: list[TirVar] = [size_variable(name) for name in sorted(used)]
+    body = forward_to(callee.kernel.name, params, [index(size) for size in given])
+    return replace(own, name=name, params=params, body=body, sizes=tuple(variables))
 
 
 def _is_plain(node: Expr) -> bool:
@@ -107,7 +114,9 @@ def _substituted(kind: Type, sizes: Mapping[str, Size]) -> Type:
 
 
 def _sized(buffer: Buffer, sizes: Mapping[str, Size]) -> Buffer:
-    shape = tuple(_in_model(size, sizes) for size in buffer.shape)
+    """Return a parameter of sizes of the model, flat where they are open."""
+    elements = _in_model(buffer.elements, sizes)
+    shape = (elements,) if isinstance(elements, Dim) else buffer.shape
     return replace(buffer, shape=shape)  # pyright: ignore[reportArgumentType] - sizes as numbers
 
 

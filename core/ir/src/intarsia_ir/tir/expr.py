@@ -339,7 +339,10 @@ _SIZE_OPERATORS = {
 
 
 def _size_operation(operation: SizeOp) -> PrimExpr:
-    return binary(_SIZE_OPERATORS[operation.op], index(operation.a), index(operation.b))
+    a, b = operation.a, operation.b
+    if isinstance(b, int) and operation.op in ("min", "max"):
+        a, b = b, a  # always the number first, so that kernels of other numbers look alike
+    return binary(_SIZE_OPERATORS[operation.op], index(a), index(b))
 
 
 def _typed(value: Operand, like: Operand) -> PrimExpr:

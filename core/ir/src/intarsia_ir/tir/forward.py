@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .buffer import Buffer
-from .expr import IntImm, Load, PrimExpr
+from .expr import IntImm, Load, PrimExpr, TirVar
 from .func import PrimFunc
 from .stmt import Invoke
 
@@ -30,3 +30,13 @@ def forwarded(function: PrimFunc) -> str | None:
     """Return the name of the kernel that a function calls, if it does nothing else."""
     body = function.body
     return body.function if isinstance(body, Invoke) and body.kind == KERNEL else None
+
+
+def number_name(number: int) -> str:
+    """Return the name of a size variable that is a number, which forwards pass."""
+    return f"<{number}>"
+
+
+def is_number(expr: PrimExpr) -> bool:
+    """Whether an expression is a variable that is a number wherever the kernel is called."""
+    return isinstance(expr, TirVar) and expr.name[:1] == "<" and expr.name[1:-1].isdigit()

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import Binary, BinaryOp, PrimExpr, TirVar, index, minimum
 from intarsia_ir.tir.expr import Load as LoadExpr
-from intarsia_ir.tir.expr import PrimExpr, TirVar, index, minimum
 from intarsia_ir.tir.stmt import For, ForKind, LetStmt, Seq, Stmt
 from intarsia_ir.tir.stmt import Store as StoreStmt
 from intarsia_ir.tir.walk import post_order
@@ -55,6 +55,15 @@ class PackedView(Struct, frozen=True):
     def bytes(self) -> int:
         """Size in memory."""
         return self.buffer.bytes
+
+
+def counted(op: BinaryOp, value: PrimExpr, number: int) -> PrimExpr:
+    """Return ``value op number`` as a node of its own, even if the number is 1.
+
+    So kernels of one block of channels have the loops of those of several, and can be one kernel
+    (``merged_kernels.py``). Simplification folds what stays a number.
+    """
+    return Binary(op, value, index(number), value.dtype, value.lanes)
 
 
 Source: TypeAlias = "Buffer | PackedView"

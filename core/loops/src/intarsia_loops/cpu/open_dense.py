@@ -24,15 +24,16 @@ remainder by a kernel of fewer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import PrimExpr, TirVar, index, maximum, minimum, select
+from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, index, maximum, minimum, select
 from intarsia_ir.tir.stmt import IfStmt, LetStmt, Stmt
 
 from .dense import ITEMS
-from .loops import EpilogueStore, let_all, load, parallel, seq, serial, unflatten
+from .loops import EpilogueStore, counted, let_all, load, parallel, seq, serial, unflatten
 from .micro_kernel import register_tile
 from .panel import Matrix
 from .prefetch import prefetch_next_open_block
@@ -43,6 +44,9 @@ _FULL = 4
 
 _MIDDLE = (10, 6)
 """Rows of tiles between that and one of some twice as many."""
+
+_MANY = 16
+"""Columns of all blocks by those behind the last from which on these have small tiles alone."""
 
 _TILES = 16
 """Most tiles of a panel: enough to use a block of weights again, few enough to share the rows."""
@@ -76,25 +80,11 @@ class RowTiles(Struct, frozen=True):
             (full, maximum(self.rows // largest - 1, 0)),
             (rest, self.rows - full * largest),
         ]
-        table = [self._cover(number) for number in range(2 * largest)]
+        table = _covers(self.sizes, self.clamped)
         for number, count in enumerate(counts):
             value = _looked_up([row[number] for row in table], rest)
             bound.append((count, full + value if number == 0 else value))
         return counts, bound
-
-    def _cover(self, rows: int) -> tuple[int, ...]:
-        """Return how many tiles of each size cover some rows at the least cost."""
-        best: list[tuple[float, tuple[int, ...]]] = [(0.0, (0,) * len(self.sizes))]
-        for count in range(1, rows + 1):
-            options: list[tuple[float, tuple[int, ...]]] = []
-            for number, size in enumerate(self.sizes):
-                if size > rows and size not in self.clamped:
-                    continue
-                cost, before = best[max(count - size, 0)]
-                made = tuple(n + (at == number) for at, n in enumerate(before))
-                options.append((cost + tile_cost(size), made))
-            best.append(min(options, default=(0.0, best[0][1])))
-        return best[rows][1]
 
     def start(self, size: int, number: PrimExpr, before: PrimExpr) -> PrimExpr:
         """Return the first row of a tile; ``before`` is how many rows are in larger ones."""
@@ -104,6 +94,26 @@ class RowTiles(Struct, frozen=True):
     def row(self, size: int, start: PrimExpr, r: PrimExpr | int) -> PrimExpr:
         """Return a row of a tile."""
         return minimum(start + r, self.rows - 1) if size in self.clamped else start + r
+
+
+@cache
+def _covers(sizes: tuple[int, ...], clamped: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
+    """Return how many tiles of each size cover 0, 1, 2 ... rows at the least cost."""
+    return [_cover(rows, sizes, clamped) for rows in range(2 * sizes[0])]
+
+
+def _cover(rows: int, sizes: tuple[int, ...], clamped: tuple[int, ...]) -> tuple[int, ...]:
+    best: list[tuple[float, tuple[int, ...]]] = [(0.0, (0,) * len(sizes))]
+    for count in range(1, rows + 1):
+        options: list[tuple[float, tuple[int, ...]]] = []
+        for number, size in enumerate(sizes):
+            if size > rows and size not in clamped:
+                continue
+            cost, before = best[max(count - size, 0)]
+            made = tuple(n + (at == number) for at, n in enumerate(before))
+            options.append((cost + tile_cost(size), made))
+        best.append(min(options, default=(0.0, best[0][1])))
+    return best[rows][1]
 
 
 def _looked_up(values: Sequence[int], number: PrimExpr) -> PrimExpr:
@@ -174,8 +184,15 @@ def open_dense_loops(
     largest = min(tiling.rows, tiling.rows_for(weight.shape[2] // tiling.lanes))
 
     def with_tiles(sizes: tuple[int, ...], clamped: tuple[int, ...]) -> Stmt:
-        tiles = RowTiles(index(left.m), sizes, clamped)
-        return _OpenProduct(tiling, left, weight, outputs, epilogue, outer, tiles).loops()
+        small = (sizes[-1],)
+        stmts: list[Stmt] = []
+        for part in column_parts(outputs, weight.shape[2]):
+            is_rest = part[0] * weight.shape[2] >= _MANY * part[2]
+            used = small if is_rest and small != (1,) else sizes
+            tiles = RowTiles(index(left.m), used, used if is_rest else clamped)
+            work = _OpenProduct(tiling, left, weight, epilogue, outer, tiles)
+            stmts.append(work.loops(*part))
+        return seq(*stmts)
 
     if many:
         small = min(_FULL, largest)
@@ -202,7 +219,6 @@ class _OpenProduct(Struct, frozen=True):
         tiling: Register tile.
         left: The rows.
         weight: Packed ``[blocks, depth, width]``.
-        outputs: Columns of the result.
         epilogue: Stores an element.
         outer: Dimensions that the rows of the result stand for.
         tiles: How tiles cover the rows.
@@ -211,41 +227,37 @@ class _OpenProduct(Struct, frozen=True):
     tiling: CpuTiling
     left: Matrix
     weight: Buffer
-    outputs: int
     epilogue: EpilogueStore
     outer: list[int]
     tiles: RowTiles
 
-    def loops(self) -> Stmt:
-        """Share panels and groups of blocks between threads."""
-        tile, width = self.tiles.sizes[0], self.weight.shape[2]
+    def loops(self, first: int, blocks: int, used: int) -> Stmt:
+        """Share panels and groups of blocks, of so many columns each, between threads."""
+        tile = self.tiles.sizes[0]
         counts, bound = self.tiles.counts("rows")
         row_bytes = max(1, self.weight.shape[1] * self.weight.dtype.bytes * tile)
         in_panel = max(1, min(_TILES, self.tiling.panel_bytes // row_bytes))
         panels = maximum((counts[0] + (in_panel - 1)) // in_panel, 1)
-        stmts: list[Stmt] = []
-        for first, blocks, used in column_parts(self.outputs, width):
-            group = max(1, -(-blocks // ITEMS))
-            groups = -(-blocks // group)
+        group = max(1, -(-blocks // ITEMS))
+        groups = -(-blocks // group)
 
-            def item(
-                p: PrimExpr, f: int = first, b: int = blocks, u: int = used, g: int = group,
-                n: int = groups,
-            ) -> Stmt:  # fmt: skip
-                begin, end = TirVar("begin"), TirVar("end")
-                smaller = [TirVar(f"some{size}") for size in self.tiles.sizes[1:]]
-                block = (p % n) * g + f
-                number = index(g) if b % g == 0 else minimum(index(g), (b + f) - block)
-                values = [(begin, (p // n) * in_panel), (end, minimum(begin + in_panel, counts[0]))]
-                for some, count in zip(smaller, counts[1:], strict=True):
-                    values.append((some, select(end >= counts[0], count, index(0))))
-                part = (begin, end, *smaller)
-                return let_all(
-                    values, serial(number, lambda c: self._panel(block + c, u, part), "n")
-                )
+        def item(p: PrimExpr) -> Stmt:
+            begin, end = TirVar("begin"), TirVar("end")
+            smaller = [TirVar(f"some{size}") for size in self.tiles.sizes[1:]]
+            block = counted(BinaryOp.MUL, counted(BinaryOp.FLOOR_MOD, p, groups), group) + first
+            number = index(group)
+            if blocks % group:
+                number = minimum(number, (blocks + first) - block)
+            panel = counted(BinaryOp.FLOOR_DIV, p, groups)
+            values = [(begin, panel * in_panel), (end, minimum(begin + in_panel, counts[0]))]
+            for some, count in zip(smaller, counts[1:], strict=True):
+                values.append((some, select(end >= counts[0], count, index(0))))
+            part = (begin, end, *smaller)
+            return let_all(
+                values, serial(number, lambda c: self._panel(block + c, used, part), "n")
+            )
 
-            stmts.append(parallel(panels * groups, item))
-        return let_all(bound, seq(*stmts))
+        return let_all(bound, parallel(counted(BinaryOp.MUL, panels, groups), item))
 
     def _panel(self, block: PrimExpr, used: int, part: Sequence[PrimExpr]) -> Stmt:
         """Multiply a panel with a block: its large tiles, and smaller ones behind the last."""

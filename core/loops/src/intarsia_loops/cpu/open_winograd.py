@@ -34,6 +34,7 @@ from msgspec import Struct
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     INDEX,
+    BinaryOp,
     PrimExpr,
     TirVar,
     all_of,
@@ -50,6 +51,7 @@ from intarsia_runtime.size import minimum as minimum_size
 
 from .loops import (
     EpilogueStore,
+    counted,
     cut,
     for_parts,
     let_all,
@@ -256,14 +258,15 @@ class _OpenBand(Struct, frozen=True):
 
             def item(p: PrimExpr) -> Stmt:
                 block, number = TirVar("block"), TirVar("group")
-                place = [(block, p % blocks + first), (number, p // blocks)]
+                place = [(block, counted(BinaryOp.FLOOR_MOD, p, blocks) + first)]
+                place.append((number, counted(BinaryOp.FLOOR_DIV, p, blocks)))
                 at_wide = minimum(number * large, self.count - large)
                 behind = wide * large + (number - wide) * small
                 at_narrow = maximum(minimum(behind, self.count - small), 0)
                 chosen = self._group(block, used, (number < wide, at_wide, at_narrow), large)
                 return let_all(place, chosen)
 
-            return parallel(groups * blocks, item)
+            return parallel(counted(BinaryOp.MUL, groups, blocks), item)
 
         parts = column_parts(self.conv.outputs, width)
         return [let_all(bound, seq(*(part(*of_columns) for of_columns in parts)))]
@@ -323,7 +326,7 @@ class _OpenBand(Struct, frozen=True):
             results = self._results(block, used, (base, behind - base), sums)
             return let_all(bound, Allocate(sums, seq(products, results)))
 
-        return parallel(chunks * blocks, item)
+        return parallel(counted(BinaryOp.MUL, chunks, blocks), item)
 
     def _product(
         self,

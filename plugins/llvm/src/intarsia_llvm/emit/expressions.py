@@ -30,6 +30,7 @@ from intarsia_ir.tir.expr import (
     TirVar,
     binary,
 )
+from intarsia_ir.tir.forward import is_number
 from intarsia_ir.tir.walk import children
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError, VerifyError
@@ -347,32 +348,60 @@ class Expressions(Struct):
         known = self.positions.get((buffer, indices))
         if known is None:
             known = self.positions[buffer, indices] = position(buffer.shape, indices)
-        terms: dict[str, int] = {}
-        ages: dict[str, int] = {}
+        terms, constant = self._terms(known)
+        pointer = self.buffers[buffer]
+        width = buffer.dtype.bytes
+        inner = _number(self.summing) if self.summing else sys.maxsize
+        # Neighbours along a stride that is a number in a variable share all else, unless all that
+        # changes in the loop is one index: then each has a pointer that the loop steps on.
+        steps = not self.summing or any(
+            age >= inner and not isinstance(part, TirVar) for part, age, _ in terms.values()
+        )
+        behind = [name for name, (part, _, _) in terms.items() if steps and is_number(part)]
+        order = sorted((n for n in terms if n not in behind), key=lambda name: terms[name][1])
+        for term in order:
+            if terms[term][1] >= inner:
+                pointer = self.w.opaque(pointer)
+                inner = sys.maxsize
+            pointer = self._step(pointer, term, terms[term][2] * width)
+        if order and self.scheduled and not self.summing:
+            # LLVM asks for each neighbour of an element anew what the loops around add to it, which
+            # takes a seventh of its time and saves 0.5 % of the instructions in inner loops.
+            pointer = self.w.once(f"freeze ptr {pointer}", pointer)
+        for term in behind:
+            pointer = self._step(pointer, term, terms[term][2] * width)
+        return self._offset(pointer, constant * width)
+
+    def _terms(self, known: Position) -> tuple[dict[str, tuple[PrimExpr, int, int]], int]:
+        """Return the variable parts of a position and the constant one.
+
+        A part has its expression, its age, and the factor of its value.
+
+        Raises:
+            UnsupportedError: An index is no integer of 64 bits.
+        """
+        terms: dict[str, tuple[PrimExpr, int, int]] = {}
         constant = known.constant
-        for part, factor in known.parts:
+        for stated, times in known.parts:
+            part, factor = self._strided(stated)
+            factor *= times
             value = self.value(part)
             if _is_literal(value):
                 constant += int(value) * factor
             elif part.dtype is INDEX:
-                terms[value] = terms.get(value, 0) + factor
-                ages[value] = self._age(part)
+                _, _, before = terms.get(value, (part, 0, 0))
+                terms[value] = part, self._age(part), before + factor
             else:
                 raise UnsupportedError(f"an index of type {part.dtype}")
-        pointer = self.buffers[buffer]
-        width = buffer.dtype.bytes
-        inner = _number(self.summing) if self.summing else sys.maxsize
-        for term in sorted(terms, key=ages.__getitem__):
-            if ages[term] >= inner:
-                pointer = self.w.opaque(pointer)
-                inner = sys.maxsize
-            if terms[term] != 0:
-                pointer = self._step(pointer, term, terms[term] * width)
-        if terms and self.scheduled and not self.summing:
-            # LLVM asks for each neighbour of an element anew what the loops around add to it, which
-            # takes a seventh of its time and saves 0.5 % of the instructions in inner loops.
-            pointer = self.w.once(f"freeze ptr {pointer}", pointer)
-        return self._offset(pointer, constant * width)
+        return {value: term for value, term in terms.items() if term[2] != 0}, constant
+
+    def _strided(self, part: PrimExpr) -> tuple[PrimExpr, int]:
+        """Return the stride and the factor of ``literal * stride``, as unrolled loops have them."""
+        if isinstance(part, Binary) and part.op is BinaryOp.MUL and is_number(part.b):
+            value = self.value(part.a)
+            if _is_literal(value):
+                return part.b, int(value)
+        return part, 1
 
     def _age(self, expr: PrimExpr) -> int:
         """Order of definition of the variable an index is made of that is defined last."""

@@ -9,8 +9,10 @@ kernel begins: height and width behind five layers are 60 operations, and stand 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
+from types import MappingProxyType
 
 from intarsia_runtime.errors import VerifyError
 from intarsia_runtime.size import Dim, Size
@@ -30,46 +32,56 @@ from ..expr import (
 )
 from ..func import PrimFunc
 from ..stmt import Allocate, LetStmt, Stmt, Store
-from ..walk import expr_nodes, map_statement, rewrite, statements, variables
+from ..walk import map_statement, rewrite
 
 
-def flatten_open(function: PrimFunc) -> PrimFunc:
+def flatten_open(
+    function: PrimFunc,
+    shapes: Mapping[Buffer, Sequence[Size]] = MappingProxyType({}),
+    numbers: Mapping[PrimExpr, PrimExpr] = MappingProxyType({}),
+) -> PrimFunc:
     """Return the kernel with flat parameters where sizes are open, and with its size variables.
+
+    Args:
+        function: The kernel.
+        shapes: The shapes of parameters that have others than they say.
+        numbers: What stands for constants that are variables.
 
     Raises:
         VerifyError: A temporary on the stack has an open size.
     """
     flat: dict[Buffer, Buffer] = {}
     named = _NamedSizes()
-    replaced: dict[PrimExpr, PrimExpr] = {}
+    replaced: dict[PrimExpr, PrimExpr] = {**numbers}
+    named.add(numbers.values())
     for buffer in function.params:
-        if any(isinstance(size, Dim) for size in buffer.shape):
-            flat[buffer] = replace(buffer, shape=(buffer.elements,))
+        shape = shapes.get(buffer, buffer.shape)
+        if any(isinstance(size, Dim) for size in shape):
+            flat[buffer] = replace(buffer, shape=(prod(shape),))
+
+    def place(buffer: Buffer, indices: Sequence[PrimExpr]) -> PrimExpr:
+        return _flat_index(shapes.get(buffer, buffer.shape), indices, named)
 
     def rule(node: PrimExpr) -> PrimExpr | None:
         if isinstance(node, Load) and node.buffer in flat:
-            place = _flat_index(node.buffer.shape, node.indices, named)
-            return replace(node, buffer=flat[node.buffer], indices=(place,))
+            where = place(node.buffer, node.indices)
+            return replace(node, buffer=flat[node.buffer], indices=(where,))
         return named.rule(node)
 
     def on_stmt(stmt: Stmt) -> Stmt:
         mapped = map_statement(stmt, on_stmt, lambda expr: rewrite(expr, rule, replaced))
         if isinstance(mapped, Store) and mapped.buffer in flat:
-            place = _flat_index(mapped.buffer.shape, mapped.indices, named)
-            return Store(flat[mapped.buffer], (place,), mapped.value)
+            where = place(mapped.buffer, mapped.indices)
+            return Store(flat[mapped.buffer], (where,), mapped.value)
         if isinstance(mapped, Allocate) and isinstance(mapped.buffer.elements, Dim):
             raise VerifyError(f"'{mapped.buffer.name}' is a temporary of an open size")
         return mapped
 
     params = tuple(flat.get(buffer, buffer) for buffer in function.params)
     body = on_stmt(function.body)
-    used = {node for node in expr_nodes(statements(body)) if isinstance(node, TirVar)}
     for name, value in reversed(named.bound):
-        if name in used:
-            used |= variables(value)
-            body = LetStmt(name, value, body)
-    sizes = [variable for variable in used if size_variable(variable.name) is variable]
-    return replace(function, params=params, body=body, sizes=tuple(sorted(sizes, key=_name)))
+        body = LetStmt(name, value, body)
+    return replace(function, params=params, body=body, sizes=named.variables)
 
 
 def _name(variable: TirVar) -> str:
@@ -86,10 +98,23 @@ class _NamedSizes:
     """
 
     def __init__(self) -> None:
+        self._used: set[TirVar] = set()
         self.bound: list[tuple[TirVar, PrimExpr]] = []
         self._known: dict[tuple[object, ...], PrimExpr] = {}
         self._pure: set[PrimExpr] = set()
         self._sizes: dict[Size, PrimExpr] = {}
+
+    @property
+    def variables(self) -> tuple[TirVar, ...]:
+        """The size variables that came up."""
+        return tuple(sorted(self._used, key=_name))
+
+    def add(self, variables: Iterable[PrimExpr]) -> None:
+        """Note size variables that stand for numbers."""
+        for variable in variables:
+            assert isinstance(variable, TirVar)
+            self._used.add(variable)
+            self._pure.add(variable)
 
     def size(self, size: Size) -> PrimExpr:
         """Return the expression of a size."""
@@ -102,6 +127,7 @@ class _NamedSizes:
         match node:
             case TirVar() if node is size_variable(node.name):
                 self._pure.add(node)
+                self._used.add(node)
                 return None
             case Binary(op=op, a=a, b=b) if op in _KEPT or op in _NAMED:
                 if not (self._is_pure(a) and self._is_pure(b)) or _may_divide_by_zero(node):
@@ -140,7 +166,9 @@ def _flat_index(shape: Sequence[Size], indices: Sequence[PrimExpr], named: _Name
     for size, at in zip(shape, indices, strict=True):
         base = at.base if isinstance(at, Ramp) else at
         whole = _joined(total, base)
-        total = total * named.size(size) + base if whole is None else whole
+        is_zero = isinstance(total, IntImm) and total.value == 0
+        before = total if is_zero else total * named.size(size)
+        total = before + base if whole is None else whole
     return replace(last, base=total) if isinstance(last, Ramp) else total
 
 

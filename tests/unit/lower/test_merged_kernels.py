@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that differ in numbers alone are one kernel that takes the numbers."""
+
+from __future__ import annotations
+
+import textwrap
+
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.text import parse_funcs, print_func
+from intarsia_loops.merged_kernels import MergedKernel, merge_kernels
+
+ROWS = """
+def {name}(x: float32[`N`, {channels}], bias: float32[{channels}], y: float32[`N`, {channels}] \
+out, N: size):
+  for p in parallel(N):
+    for i in serial({blocks}):
+      for v in vectorized(16):
+        y[p, (i * 16) + v] = x[p, (i * 16) + v] + bias[(i * 16) + v]
+"""
+
+ONE = """
+def a_any(x: float32[`"<0>"*"<rows>"`], bias: float32[`"<rows>"`], y: float32[`"<0>"*"<rows>"`] \
+out, "<0>": size, "<1>": size, N: size):
+  for p in parallel(N):
+    for i in serial("<1>"):
+      for v in vectorized(16):
+        y[(p * "<0>") + ((i * 16) + v)] = x[(p * "<0>") + ((i * 16) + v)] + bias[(i * 16) + v]
+"""
+
+
+def rows(name: str, channels: int, blocks: int) -> str:
+    """A kernel that adds a bias to rows of so many channels."""
+    return ROWS.format(name=name, channels=channels, blocks=blocks)
+
+
+def kernels(*texts: str) -> tuple[PrimFunc, ...]:
+    return tuple(parse_funcs("".join(texts)))
+
+
+def values(merged: MergedKernel) -> dict[str, dict[str, object]]:
+    """What a merged kernel is given in the place of each kernel."""
+    return {kernel.name: dict(given) for kernel, given in merged.values.items()}
+
+
+def test_numbers_that_differ_are_sizes_of_one_kernel() -> None:
+    (merged,) = merge_kernels(kernels(rows("a", 64, 4), rows("b", 96, 6)))
+    assert print_func(merged.kernel).strip() == textwrap.dedent(ONE).strip()
+    assert values(merged) == {"a": {"<0>": 64, "<1>": 4}, "b": {"<0>": 96, "<1>": 6}}
+
+
+def test_numbers_that_differ_alike_are_one_size() -> None:
+    text = """
+def {name}(x: float32[`N`, {number}], y: float32[`N`, {number}] out, N: size):
+  for p in parallel(N):
+    for i in serial({number}):
+      y[p, i] = x[p, i]
+"""
+    given = kernels(*(text.format(name=f"k{number}", number=number) for number in (3, 5, 7)))
+    (merged,) = merge_kernels(given)
+    assert values(merged) == {"k3": {"<0>": 3}, "k5": {"<0>": 5}, "k7": {"<0>": 7}}
+
+
+def test_other_vectors_unrolled_loops_and_temporaries_are_other_kernels() -> None:
+    texts = [
+        rows("a", 64, 4),
+        rows("b", 64, 4).replace("vectorized(16)", "vectorized(8)"),
+        rows("c", 64, 4).replace("serial(4)", "unrolled(4)"),
+        rows("d", 64, 4).replace("serial(4)", "unrolled(2)"),
+        rows("e", 64, 4).replace("N", "M"),
+    ]
+    assert merge_kernels(kernels(*texts)) == []
+
+
+def test_numbers_that_are_not_positive_are_no_sizes() -> None:
+    texts = [rows("a", 64, 4), rows("b", 64, 4).replace("(i * 16) + v]", "(i * 16) + v - 1]")]
+    shifted = [rows("c", 64, 4).replace("serial(4)", "serial(0)"), rows("d", 64, 4)]
+    assert merge_kernels(kernels(*texts)) == []
+    assert merge_kernels(kernels(*shifted)) == []
+
+
+def test_a_product_of_open_sizes_is_a_stride_that_is_passed() -> None:
+    text = """
+def {name}(x: float32[4, `{stride}`], y: float32[4] out, N: size):
+  for p in serial(4):
+    y[p] = x[p, 0]
+"""
+    one, two = kernels(text.format(name="a", stride="N"), text.format(name="b", stride="2*N"))
+    (merged,) = merge_kernels((one, two))
+    assert {name: {k: str(v) for k, v in row.items()} for name, row in values(merged).items()} == {
+        "a": {"<0>": "N"},
+        "b": {"<0>": "2*N"},
+    }
