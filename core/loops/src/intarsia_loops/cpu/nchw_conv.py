@@ -386,7 +386,7 @@ class _Loops:
             return work.epilogue(load(kept, r, i), (image, channel + r, row + y, i))
 
         few = minimum(self._columns, self._tile - 1)
-        rest = serial(used, lambda r: serial(few, lambda i: element(r, i), "i"), "r")
+        rest = serial(used, lambda r: self._elements(few, lambda i: element(r, i)), "r")
         return Allocate(acc, Allocate(kept, seq(sums, each(keep), rest)))
 
     def _sums(

@@ -41,6 +41,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
+    BinaryOp,
     PrimExpr,
     TirVar,
     index,
@@ -53,7 +54,7 @@ from intarsia_runtime.size import maximum as maximum_size
 from intarsia_runtime.size import minimum as minimum_size
 
 from .conv import Convolution, conv_loops
-from .loops import EpilogueStore, let_all, load, parallel, seq, serial
+from .loops import EpilogueStore, counted, let_all, load, parallel, seq, serial
 from .micro_kernel import register_tile
 from .open_dense import RowTiles, open_dense_loops
 from .open_strips import (
@@ -168,7 +169,8 @@ class _OpenConv:
                 (index(_ITEMS - 1) + alone * strips) // maximum(alone * strips, 1), self._blocks
             ),
         )
-        share = let("share", (index(self._blocks - 1) + shares) // maximum(shares, 1))
+        above = counted(BinaryOp.ADD, shares, self._blocks) - 1
+        share = let("share", above // maximum(shares, 1))
 
         def item(p: PrimExpr) -> Stmt:
             part, place = p % shares, p // shares

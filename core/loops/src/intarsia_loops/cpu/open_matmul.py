@@ -53,6 +53,9 @@ from .micro_kernel import register_tile
 from .open_dense import for_row_tiles, tile_versions
 from .tiling import CpuTiling, best_rows, block_width
 
+_FEW_ROWS = 4
+"""Rows of a tile of few columns: where these are few, rows nearly always are."""
+
 
 def open_matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueStore) -> Stmt | None:
     """Return the loops; ``None`` if default loops have to compute the product."""
@@ -133,9 +136,10 @@ class _Blocks:
         product, lanes = self._product, self._tiling.lanes
         if isinstance(product.k, Dim) or product.k * lanes * product.b.dtype.bytes > PANEL_BYTES:
             return self._single_elements()
-        rows, columns = index(product.m), index(product.n)
+        # The bound says that there is nothing to vectorize.
+        rows, columns = index(product.m), minimum(index(product.n), lanes - 1)
         panel = Buffer("panel", (product.k, lanes), product.b.dtype, MemoryScope.STACK)
-        limit = self._tiling.rows
+        limit = min(_FEW_ROWS, self._tiling.rows)
 
         def item(number: PrimExpr) -> Stmt:
             outer, a_element, b_element = self._elements(number)

@@ -137,7 +137,8 @@ def _open_kernel(group: FusedGroup, axis: int, lanes: int, *, logarithm: bool) -
 
     body = parallel(index(rows), row)
     if isinstance(size, Dim):
-        short = parallel(index(rows), lambda p: _short_row(work, result, p, index(size)))
+        few = minimum(index(size), lanes - 1)  # which says that there is nothing to vectorize
+        short = parallel(index(rows), lambda p: _short_row(work, result, p, few))
         body = IfStmt(index(size) >= lanes, body, short)
     return PrimFunc(group.name, (data, result), 1, body)
 
