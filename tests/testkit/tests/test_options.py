@@ -38,6 +38,10 @@ def test_an_option_of_convolutions_takes_effect() -> None:
     assert silent("c", "winograd") == []
 
 
+def test_an_option_of_open_sizes_takes_effect() -> None:
+    assert silent("opencl", "wide-index") == []
+
+
 def test_an_option_that_needs_another_is_tried_beside_it() -> None:
     """Only a processor with matrix registers multiplies in bfloat16."""
     assert silent("llvm", "fpmath-mode", ("-mcpu=sapphirerapids",)) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product, zip_longest
 from typing import TypeAlias, cast
@@ -15,13 +16,14 @@ from intarsia.target.options import OptionRow
 from intarsia.target.target import CompositeTarget
 from intarsia_ir.graph.expr import Call
 from intarsia_ir.graph.match import match_pattern, root_operators
+from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.walk import count_uses
 from intarsia_ir.partition.annotate import annotate
 from intarsia_ir.partition.cost import Plan
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Code, SupportTable
 from intarsia_runtime.artifact.unit import CompiledUnit
-from intarsia_runtime.errors import IntarsiaError
+from intarsia_runtime.errors import IntarsiaError, UnsupportedError
 
 from .blocks import (
     DEEP,
@@ -33,6 +35,7 @@ from .blocks import (
     sample_graph,
 )
 from .cases.case import Case
+from .open_graphs import tokens
 from .running import Batch, compile_module
 from .subject import Subject
 
@@ -183,6 +186,16 @@ def _observations(subject: Subject, host: Host, options: str, shapes: Shapes) ->
             yield from _digests(unit)
     for compiled in (module,) if subject.is_accelerator else (module, heavy_graph(used)):
         for unit in compile_module(subject, compiled, options=options).units:
+            yield from _digests(unit)
+    if not subject.is_accelerator and not shapes:
+        yield from _open_units(subject, options)
+
+
+def _open_units(subject: Subject, options: str) -> Iterator[str]:
+    """What is built of a model of open sizes; nothing where the target needs numbers."""
+    module = IRModule.from_function(tokens()[0])
+    with suppress(UnsupportedError):
+        for unit in compile_module(subject, module, options=options).units:
             yield from _digests(unit)
 
 
