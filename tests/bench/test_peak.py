@@ -19,10 +19,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from numpy.typing import NDArray
 
 import intarsia
 from intarsia_runtime.cpu import this_machine
@@ -30,7 +32,8 @@ from intarsia_runtime.cpu import this_machine
 from .shapes import Draft
 
 LEAST = 0.85
-LEAST_OF_TILES = 0.25  # AMX: far below what is wanted, LEAST, and not to become worse
+LEAST_OF_TILES = 0.6  # AMX: below what is wanted, LEAST, and not to become worse
+TRIES = 5  # a neighbour on the same core takes the caches for seconds
 ROUNDS = 100
 CHAINS = 20  # sums on their way at once: more than a processor can keep waiting
 STEPS = 100_000
@@ -174,6 +177,18 @@ def compile_byte_peak(folder: Path, *, narrow: bool) -> tuple[str, Callable[[], 
     return name, lambda: function(steps), float(products) * steps
 
 
+def aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy that begins at a cache line, as what a model computes does.
+
+    Rows of a tile that lie in two cache lines are read twice.
+    """
+    memory = np.empty(array.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 def compile_byte_product(folder: Path, size: int, most: int) -> Callable[[], object]:
     """Return a product of square matrices of bytes, weights up to ``most``, on one thread."""
     draft = Draft()
@@ -188,7 +203,8 @@ def compile_byte_product(folder: Path, size: int, most: int) -> Callable[[], obj
     inputs = draft.save(folder / "bytes.onnx")
     built = intarsia.build(str(folder / "bytes.onnx"), target="llvm")
     executable = intarsia.load(built.save(folder / "bytes.intarsia"), threads=1)
-    outputs = {"y": np.empty((size, size), np.uint8)}
+    inputs = {name: aligned(value) for name, value in inputs.items()}
+    outputs = {"y": aligned(np.zeros((size, size), np.uint8))}
     return lambda: executable.run_into(inputs, outputs)
 
 
@@ -197,8 +213,15 @@ def compile_byte_product(folder: Path, size: int, most: int) -> Callable[[], obj
 def test_products_of_bytes_reach_the_processors_peak(tmp_path: Path, most: int) -> None:
     name, peak, peak_products = compile_byte_peak(tmp_path, narrow=most == 64)
     run = compile_byte_product(tmp_path, 1024, most)
-    rounds = [(seconds(peak), seconds(run)) for _ in range(ROUNDS)]
-    best = peak_products / min(first for first, _ in rounds)
-    ours = 1024.0**3 / min(second for _, second in rounds)
-    print(f"\n{name}: {ours / 1e9:.0f} of {best / 1e9:.0f} billion products, {ours / best:.1%}")
-    assert ours >= (LEAST_OF_TILES if name == "peak_amx" else LEAST) * best
+    least = LEAST_OF_TILES if name == "peak_amx" else LEAST
+    share = 0.0
+    for number in range(TRIES):
+        time.sleep(2.0 * number)
+        rounds = [(seconds(peak), seconds(run)) for _ in range(ROUNDS)]
+        best = peak_products / min(first for first, _ in rounds)
+        ours = 1024.0**3 / min(second for _, second in rounds)
+        print(f"\n{name}: {ours / 1e9:.0f} of {best / 1e9:.0f} billion products, {ours / best:.1%}")
+        share = max(share, ours / best)
+        if share >= least:
+            break
+    assert share >= least

@@ -35,7 +35,7 @@ needs_amx = pytest.mark.skipif(
 
 def product(rows: int, int8x4: int, outputs: int) -> PrimFunc:
     """``data @ weight`` in int32; data is quads of unsigned bytes."""
-    width = 32 if outputs > 16 else 16
+    width = 16
     data = Buffer("data", (rows, int8x4), DType.INT32)
     weight = Buffer("weight", (-(-outputs // width), int8x4, width), DType.INT32)
     result = Buffer("result", (rows, outputs), DType.INT32)
@@ -58,16 +58,35 @@ def text_of(function: PrimFunc, **options: str) -> str:
 
 def test_a_tile_is_two_by_two_registers() -> None:
     options = canonicalize(LlvmOptions(**LINUX, mcpu="sapphirerapids"))
-    text = text_of(product(49, 32, 64), mcpu="sapphirerapids")
+    text = text_of(product(512, 32, 64), mcpu="sapphirerapids")
     assembly = compile_assembly(text, machine(options), 3)
-    body = assembly[assembly.index("product:") :]
-    counts = [body.count(f"\t{name}\t") for name in ("ldtilecfg", "tilezero", "tdpbusd")]
-    assert counts == [1, 4, 4]
-    assert body.count("\ttileloadd\t") == 4
-    assert body.count("\ttilestored\t") == 4
+    body = assembly[assembly.index("ldtilecfg") - 1 :]
+    names = ("ldtilecfg", "tilezero", "tdpbusd", "tileloadd", "tilestored")
+    # The first tile; of the next ones the first step, which stores sums, and the others.
+    assert [body.count(f"\t{name}\t") for name in names] == [1, 4 + 4, 4 + 4 + 4, 12, 4 + 4]
     assert "tilerelease" in body
     assert "syscall" in assembly  # that asks for the registers, when the code is loaded:
     assert ".init_array" in assembly
+
+
+def test_sums_are_stored_between_products() -> None:
+    options = canonicalize(LlvmOptions(**LINUX, mcpu="sapphirerapids"))
+    text = text_of(product(512, 32, 64), mcpu="sapphirerapids")
+    body = compile_assembly(text, machine(options), 3)
+    names = ("tilezero", "tdpbusd", "tileloadd", "tilestored")
+    tiles = [word for word in body.split() if word in names]
+    start = tiles.index("tilestored")
+    turn = ["tilestored", "tilezero", "tdpbusd"]
+    load = ["tileloadd"]
+    assert tiles[start : start + 14] == [*turn, *load, *turn, *load, *turn, *turn]
+
+
+def test_weights_that_no_first_cache_holds_are_read_past_it() -> None:
+    options = canonicalize(LlvmOptions(**LINUX, mcpu="sapphirerapids"))
+    for words, outputs, streamed in ((16, 64, False), (256, 512, True)):
+        text = text_of(product(512, words, outputs), mcpu="sapphirerapids")
+        body = compile_assembly(text, machine(options), 3)
+        assert ("\ttileloaddt1\t" in body) is streamed
 
 
 def test_a_processor_without_it_multiplies_by_vectors(make_target) -> None:
@@ -111,13 +130,16 @@ def test_native_has_it_where_the_kernel_lends_it() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     ("rows", "int8x4", "outputs"),
-    [(4, 4, 1), (16, 16, 16), (17, 9, 33), (49, 32, 64), (197, 48, 100), (50, 512, 40)],
+    [
+        *((4, 4, 1), (16, 16, 16), (17, 9, 33), (49, 32, 64), (197, 48, 100), (50, 512, 40)),
+        *((512, 16, 48), (300, 64, 48), (1030, 32, 33), (64, 256, 2100), (530, 260, 530)),
+    ],
 )
 def test_products(load_module, rows: int, int8x4: int, outputs: int, threads: int) -> None:
     generator = np.random.default_rng(rows)
     plain = generator.integers(0, 256, (rows, 4 * int8x4)).astype(np.uint8)
     matrix = generator.integers(-128, 128, (4 * int8x4, outputs)).astype(np.int8)
-    packed = pack_int8x4_dense(matrix, 32 if outputs > 16 else 16)
+    packed = pack_int8x4_dense(matrix, 16)
     function = product(rows, int8x4, outputs)
     found = np.zeros((rows, outputs), np.int32)
     module = load_module([function], num_threads=threads)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from intarsia_ir.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast,
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.stmt import Stmt
+from intarsia_loops.cpu import matrix_unit_dense
 from intarsia_loops.cpu.conv import Convolution, conv_loops, matrix_unit_extents
 from intarsia_loops.cpu.int8x4 import (
     Int8ConvAttrs,
@@ -27,7 +28,12 @@ from intarsia_loops.cpu.int8x4 import (
     pack_int8x4_dense,
 )
 from intarsia_loops.cpu.loops import PackedView, load, seq, serial, store, unflatten
-from intarsia_loops.cpu.matrix_unit import chunk_of, segment_rows, suits_matrix_unit
+from intarsia_loops.cpu.matrix_unit import (
+    UnitOperands,
+    chunk_of,
+    segment_rows,
+    suits_matrix_unit,
+)
 from intarsia_loops.cpu.matrix_unit_dense import matrix_unit_dense_loops
 from intarsia_loops.cpu.panel import flat_rows
 from intarsia_loops.cpu.tiling import CpuTiling
@@ -72,14 +78,24 @@ class PlainUnit:
         zero = IntImm(0, DType.INT32)
         return self._each(shape, lambda s, b, r, c: store(REGISTERS, (s, b, r, c), zero))
 
-    def multiply(self, left: Sequence[tuple[Load, int]], right: Load, across: int) -> Stmt:
-        def add(s: int, b: int, r: PrimExpr, c: PrimExpr) -> Stmt:
-            first, stride = left[s]
-            assert stride % 4 == 0
+    def multiply(self, operands: UnitOperands) -> Stmt:
+        down, across = operands.grid
+        return seq(*(self._add(operands, s, b) for s in range(down) for b in range(across)))
 
+    def exchange(self, operands: UnitOperands, sums: Buffer, rows: int) -> Stmt:
+        down, across = operands.grid
+        written = self.write(sums, rows, operands.grid)
+        return seq(written, self.clear((down, across)), self.multiply(operands))
+
+    def _add(self, operands: UnitOperands, s: int, b: int) -> Stmt:
+        (first, stride), right = operands.left[s], operands.right[b]
+        assert stride % 4 == 0
+        assert right.buffer.shape[-1] == LANES
+
+        def one(r: PrimExpr, c: PrimExpr) -> Stmt:
             def quad(k: PrimExpr) -> Stmt:
                 data = behind(first, r * (stride // 4) + k)
-                weights = behind(right, k * right.buffer.shape[-1] + c + b * LANES)
+                weights = behind(right, k * LANES + c)
                 total = load(REGISTERS, s, b, r, c)
                 for n in range(4):
                     taken = byte_of(weights, n, signed=True)
@@ -88,7 +104,7 @@ class PlainUnit:
 
             return serial(load(CONFIGURED, 1), quad, "k")
 
-        return self._each((len(left), across), add)
+        return self._register(one)
 
     def write(self, sums: Buffer, rows: int, shape: tuple[int, int]) -> Stmt:
         def one(s: int, b: int, r: PrimExpr, c: PrimExpr) -> Stmt:
@@ -103,10 +119,13 @@ class PlainUnit:
         self, shape: tuple[int, int], body: Callable[[int, int, PrimExpr, PrimExpr], Stmt]
     ) -> Stmt:
         def register(s: int, b: int) -> Stmt:
-            rows = load(CONFIGURED, 0)
-            return serial(rows, lambda r: serial(LANES, lambda c: body(s, b, r, c), "c"), "r")
+            return self._register(lambda r, c: body(s, b, r, c))
 
         return seq(*(register(s, b) for s in range(shape[0]) for b in range(shape[1])))
+
+    def _register(self, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+        rows = load(CONFIGURED, 0)
+        return serial(rows, lambda r: serial(LANES, lambda c: body(r, c), "c"), "r")
 
 
 UNIT = PlainUnit()
@@ -147,19 +166,44 @@ def byte_array(dtype: str, *shape: int) -> np.ndarray:
 
 
 def product(outer: tuple[int, ...], words: int, outputs: int, *, copied: bool) -> None:
+    """Multiply; results are added to what is there, so that one done twice is wrong."""
     plain = byte_array("uint8", *outer, 4 * words)
-    width = 2 * LANES if outputs > LANES else LANES
-    packed = pack_int8x4_dense(byte_array("int8", 4 * words, outputs), width)
+    packed = pack_int8x4_dense(byte_array("int8", 4 * words, outputs), LANES)
     data = Buffer("data", (*outer, words), DType.INT32, MemoryScope.GLOBAL)
     weight = Buffer("weight", packed.shape, DType.INT32, MemoryScope.GLOBAL)
     result = Buffer("result", (*outer, outputs), DType.INT32, MemoryScope.GLOBAL)
     rows = replace(flat_rows(data), copied=copied)
     body = matrix_unit_dense_loops(
-        SHAPE, UNIT, rows, weight, outputs, lambda v, at: store(result, at, v), list(outer)
+        SHAPE,
+        UNIT,
+        rows,
+        weight,
+        outputs,
+        lambda v, at: store(result, at, load(result, *at) + v),
+        list(outer),
     )
     found = computed(body, as_data(plain), packed, (data, weight, result), result)
     wanted = Int8x4Dense.reference(Int8x4Dense.Attrs(outputs=outputs), plain, packed)
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, wanted - 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "outputs"),
+    [(130, 4, 5), (131, 8, 2), (64, 20, 9), (50, 28, 6), (24, 36, 12), (12, 12, 1)],
+)
+def test_steps_of_a_tile_do_the_epilogue_of_the_one_before(
+    rows: int, words: int, outputs: int
+) -> None:
+    product((rows,), words, outputs, copied=False)
+
+
+@pytest.mark.parametrize(("rows", "copied"), [(24, False), (30, False), (30, True), (7, False)])
+def test_weights_that_no_cache_holds_pass_in_groups(
+    rows: int, copied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix_unit_dense, "_RESIDENT_WEIGHTS", 0)
+    monkeypatch.setattr(matrix_unit_dense, "_GROUP_BYTES", 2 * 8 * 2 * LANES * 4)
+    product((rows,), 8, 48, copied=copied)
 
 
 @settings(deadline=None, max_examples=12)
@@ -192,8 +236,7 @@ def image(
         zero=130,
     )
     plain = byte_array("uint8", images, *size, 4 * words * groups)
-    width = 2 * LANES if outputs // groups > LANES else LANES
-    packed = pack_int8x4_conv(byte_array("int8", outputs, 4 * words, *kernel), groups, width)
+    packed = pack_int8x4_conv(byte_array("int8", outputs, 4 * words, *kernel), groups, LANES)
     wanted = Int8x4Conv.reference(attrs, plain, packed)
     data = Buffer("data", (plain.size // 4,), DType.INT32, MemoryScope.GLOBAL)
     view = view_of(data, (images, *size, words * groups))

@@ -8,14 +8,13 @@ rows of 64 bytes. (Intel 64 and IA-32 Architectures Software Developer's Manual,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec import Struct
 
 from intarsia.plugin import CodegenSignature
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import Load, index
+from intarsia_ir.tir.expr import Load, PrimExpr, index
 from intarsia_ir.tir.stmt import Invoke, Stmt
+from intarsia_loops.cpu.matrix_unit import UnitOperands
 from intarsia_runtime.dtype import DType
 
 ROWS = 16
@@ -24,6 +23,7 @@ ROWS = 16
 CONFIGURE, RELEASE = "llvm.amx.configure", "llvm.amx.release"
 CLEAR, MULTIPLY, WRITE = "llvm.amx.clear", "llvm.amx.multiply", "llvm.amx.write"
 MULTIPLY_BF16 = f"{MULTIPLY}.bf16"
+_EXCHANGE = "exchange"
 
 _GRIDS = tuple((down, across) for down in (1, 2) for across in (1, 2))
 
@@ -46,25 +46,53 @@ class Amx(Struct, frozen=True):
         """Set sums to zero."""
         return Invoke("llvm", _of(CLEAR, grid), ())
 
-    def multiply(self, left: Sequence[tuple[Load, int]], right: Load, across: int) -> Stmt:
+    def multiply(self, operands: UnitOperands) -> Stmt:
         """Load registers of data and of weights, and add all their products."""
-        addresses = (*(address for address, _ in left), right)
+        return self._multiply(operands, self._multiply_name, (), ())
+
+    def exchange(self, operands: UnitOperands, sums: Buffer, rows: int) -> Stmt:
+        """The same, each register of sums stored and cleared before."""
+        name = f"{self._multiply_name}.{_EXCHANGE}"
+        return self._multiply(operands, name, (_first(sums),), (index(rows),))
+
+    @property
+    def _multiply_name(self) -> str:
+        return MULTIPLY_BF16 if self.sums.is_float else MULTIPLY
+
+    def _multiply(
+        self,
+        operands: UnitOperands,
+        name: str,
+        places: tuple[Load, ...],
+        values: tuple[PrimExpr, ...],
+    ) -> Stmt:
+        left, streamed = operands.left, operands.streamed
+        addresses = (*(address for address, _ in left), *operands.right, *places)
         strides = tuple(index(stride) for _, stride in left)
-        name = MULTIPLY_BF16 if self.sums.is_float else MULTIPLY
-        return Invoke("llvm", _of(name, (len(left), across)), addresses, strides)
+        flags = (index(int(streamed.left)), index(int(streamed.right)))
+        function = _of(name, operands.grid)
+        return Invoke("llvm", function, addresses, (*strides, *flags, *values))
 
     def write(self, sums: Buffer, rows: int, grid: tuple[int, int]) -> Stmt:
         """Store sums."""
-        first = Load(sums, (index(0), index(0)), sums.dtype, 1)
-        return Invoke("llvm", _of(WRITE, grid), (first,), (index(rows),))
+        return Invoke("llvm", _of(WRITE, grid), (_first(sums),), (index(rows),))
 
     def release(self) -> Stmt:
         """Return the unit to its first state, which nobody has to save."""
         return Invoke("llvm", RELEASE, ())
 
 
+def _first(sums: Buffer) -> Load:
+    return Load(sums, (index(0), index(0)), sums.dtype, 1)
+
+
 def _of(name: str, grid: tuple[int, int]) -> str:
     return f"{name}.{grid[0]}x{grid[1]}"
+
+
+def is_exchange(function: str) -> bool:
+    """Whether a procedure stores sums before it adds products."""
+    return f".{_EXCHANGE}." in function
 
 
 def grid_of(function: str) -> tuple[int, int]:
@@ -78,7 +106,12 @@ PROCEDURES = {
     RELEASE: CodegenSignature(0),
     **{_of(CLEAR, grid): CodegenSignature(0) for grid in _GRIDS},
     **{
-        _of(name, grid): CodegenSignature(2 * grid[0] + 1)
+        _of(name, grid): CodegenSignature(2 * grid[0] + grid[1] + 2)
+        for name in (MULTIPLY, MULTIPLY_BF16)
+        for grid in _GRIDS
+    },
+    **{
+        _of(f"{name}.{_EXCHANGE}", grid): CodegenSignature(2 * grid[0] + grid[1] + 4)
         for name in (MULTIPLY, MULTIPLY_BF16)
         for grid in _GRIDS
     },

@@ -174,7 +174,7 @@ class _Plan(Struct, frozen=True):
 def _plan(tiling: CpuTiling, conv: Convolution, row_segments: int) -> _Plan:
     window = conv.window
     rows, columns = window.output
-    width = conv.weight.shape[2]
+    width = _tile_channels(tiling, conv)
     blocks = -(-conv.columns // width)
     tile_height, tile_width = _tile_of(tiling, window, width)
     padded = window.span(1, columns)
@@ -222,6 +222,12 @@ def _tile_of(tiling: CpuTiling, window: Window, width: int) -> tuple[int, int]:
     return max(1, min(rows, limit // tile_width)), tile_width
 
 
+def _tile_channels(tiling: CpuTiling, conv: Convolution) -> int:
+    """Return how many channels a tile computes: a matrix unit has two registers of a block each."""
+    width = conv.weight.shape[2]
+    return width if tiling.unit is None else min(2, -(-conv.columns // width)) * width
+
+
 def _strip(
     tiling: CpuTiling,
     conv: Convolution,
@@ -258,7 +264,7 @@ def _blocks(
     read: Read,
 ) -> Stmt:
     """Compute the blocks of channels of an item one after the other."""
-    width = conv.weight.shape[2]
+    width = _tile_channels(tiling, conv)
     blocks = plan.blocks
 
     def body(number: PrimExpr, used: int) -> Stmt:
@@ -306,32 +312,38 @@ class _Block(Struct, frozen=True):
 
     @property
     def block(self) -> PrimExpr:
-        """Number of the block in the weights."""
-        return self.work_item.group * self.plan.blocks + self.number
+        """Number of the block in the weights; of a matrix unit, that of the first of its tile."""
+        width = self.conv.weight.shape[2]
+        first = self.number * (_tile_channels(self.tiling, self.conv) // width)
+        return self.work_item.group * -(-self.conv.columns // width) + first
 
-    def right(self, k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
-        """Read a weight."""
+    def first_of(self, k: Sequence[PrimExpr], number: int) -> PrimExpr:
+        """Read the first weight of a block of a tile of a matrix unit."""
+        return self.right(k, index(0), number)
+
+    def right(self, k: Sequence[PrimExpr], c: PrimExpr, behind: int = 0) -> PrimExpr:
+        """Read a weight of the block, or of one behind it."""
         row, steps = index(0), self.conv.steps
         for axis, position in enumerate(k):
             row = row + position * prod(steps[axis + 1 :])
-        return load(self.conv.weight, self.block, row, c)
+        return load(self.conv.weight, self.block + behind, row, c)
 
     def store_result(self, y: PrimExpr, x: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
         """Store the result of row ``y`` and column ``x`` of the strip."""
         conv, item = self.conv, self.work_item
-        channel = item.group * conv.columns + self.number * conv.weight.shape[2] + c
+        channel = item.group * conv.columns + self.number * _tile_channels(self.tiling, conv) + c
         return self.epilogue(value, (item.image, item.row + y, item.across(x), channel))
 
     def loops(self) -> Stmt:
         """Return the loops over the tiles."""
         tiling, conv, plan = self.tiling, self.conv, self.plan
-        wide, width = conv.window.output[1], conv.weight.shape[2]
+        wide = conv.window.output[1]
         if tiling.unit is not None:
             pixel = conv.inner if conv.is_copied else conv.data.shape[3]
             stride = conv.window.strides[1] * pixel * conv.data.dtype.bytes
-            size, columns = (plan.height, wide), (self.used, width)
-            strip = MatrixUnitStrip(size, stride, conv.steps, conv.weight, self.block, columns)
-            how = (self.read, self.right, self.store_result)
+            size = (plan.height, wide)
+            strip = MatrixUnitStrip(size, stride, conv.steps, conv.weight, self.block, self.used)
+            how = (self.read, self.first_of, self.store_result)
             return matrix_unit_conv_tiles(tiling, tiling.unit, strip, how)
         skips = taps_computed(conv, plan.height) < 1.0
 

@@ -120,6 +120,8 @@ def share_panels(
     outputs: int,
     item: Callable[[PrimExpr, int, PrimExpr, int, int], Stmt],
     most: int = sys.maxsize,
+    *,
+    width: int | None = None,
 ) -> Stmt:
     """Share panels of rows and groups of blocks of weights between threads.
 
@@ -131,11 +133,12 @@ def share_panels(
         item: ``item(start, size, first, blocks, used)``: a panel's product with some blocks, of
             whose columns ``used`` are there.
         most: Blocks that an item may have.
+        width: Columns of a block, if not those of the packed weights.
     """
     data_stationary = _is_data_stationary(left, outputs, weight)
     stmts: list[Stmt] = []
     for part in panels:
-        for first, count, used in column_parts(outputs, weight.shape[2]):
+        for first, count, used in column_parts(outputs, width or weight.shape[2]):
             group = blocks_per_item(count, sum(p.count for p in panels), most)
             for chunk in cut(count, group):
 

@@ -35,7 +35,7 @@ from .dense import dense_loops
 from .group import operands
 from .int8x4 import Int8ConvAttrs, Int8x4Dense
 from .loops import PackedView, Source, load
-from .matrix_unit import MatrixUnit, suits_matrix_unit
+from .matrix_unit import MatrixUnit, is_packed_for, suits_matrix_unit
 from .matrix_unit_dense import matrix_unit_dense_loops
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
 from .open_conv import open_conv_loops
@@ -159,7 +159,8 @@ class Int8x4Schedules(Struct, frozen=True):
         if by_unit is not None:
             unit, moved = by_unit
             conv = work(moved, attrs.zero, copied=data.dtype.is_signed)
-            if suits_matrix_unit(*matrix_unit_extents(conv), unit):
+            extents = matrix_unit_extents(conv)
+            if is_packed_for(weight, unit) and suits_matrix_unit(*extents, unit):
                 return anchor.function(
                     conv_loops(replace(tiling, unit=unit), conv, anchor.epilogue)
                 )
@@ -195,7 +196,7 @@ class Int8x4Schedules(Struct, frozen=True):
         if by_unit is not None:
             unit, moved = by_unit
             rows = replace(flat_rows(moved), copied=data.dtype.is_signed)
-            if suits_matrix_unit(rows.m, rows.k, unit):
+            if is_packed_for(weight, unit) and suits_matrix_unit(rows.m, rows.k, unit):
                 outputs = attrs.outputs
                 return anchor.function(
                     matrix_unit_dense_loops(

@@ -94,7 +94,7 @@ from .relayout import (
     permuted,
     reshaped,
 )
-from .tiling import CpuTiling, block_width
+from .tiling import CpuTiling, bf16x2_width, block_width
 
 _FLOATS = (DType.FLOAT32,)
 _POOLS = (MaxPool, AvgPool)
@@ -304,17 +304,14 @@ class _Layout(Struct):
         attrs = packed_attrs(node, weight)
         inner, groups = tensor_type(weight).static_shape[1], attrs.groups
         source = padded(source, padded_channels(inner) * groups, 0)
-        width = block_width(attrs.outputs // groups, self.tiling)
-        packed = self._pack(weight, ("pair_conv", groups, width))
+        packed = self._pack(weight, ("pair_conv", groups, bf16x2_width(self.tiling)))
         return call(Bf16x2Conv, source, packed, attrs=attrs, span=node.span)
 
     def _bf16x2_dense(self, node: Call, flipped: bool) -> Expr:
         """A product by a matrix unit for bfloat16."""
         source = self.plain(bf16_source(node.args[0]))
         outputs = tensor_type(node).static_shape[-1]
-        packed = self._pack(
-            node.args[1], ("pair_dense", flipped, block_width(outputs, self.tiling))
-        )
+        packed = self._pack(node.args[1], ("pair_dense", flipped, bf16x2_width(self.tiling)))
         return call(Bf16x2Dense, source, packed, attrs=Dense.Attrs(outputs=outputs), span=node.span)
 
     def _pack(self, weight: Expr, how: tuple[object, ...]) -> Expr:

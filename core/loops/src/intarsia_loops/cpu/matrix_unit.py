@@ -8,30 +8,67 @@ neighbouring rows; the last segment overlaps the one before. This avoids a remai
 unit, whose configuration costs as much as a tile, is configured once for each thread.
 
 Registers: a tile is 2 segments x 2 registers of columns: 4 sums + 2 A + 2 B = all 8 tile registers
-of AMX, the 2 x 2 blocking that Intel's optimization manual recommends for TMUL. Sums leave the unit
-through memory, 32 x 32 words = 4 KiB, which stay in the first-level cache; the epilogue reads them
-by vectors.
+of AMX, the 2 x 2 blocking that Intel's optimization manual recommends for TMUL: a step loads 4
+registers (32 cycles from a first-level cache) and multiplies 4 times (64 cycles).
+
+Caches: a step reads 2 KiB of A and 2 KiB of B in 64 cycles, and a second-level cache gives about 32
+bytes a cycle: one of them must stay in the first-level cache. The other one is read past it
+(:class:`Streamed`, ``tileloaddt1``), or it would displace the first: 61 instead of 91 % of the peak
+for 32 KiB of each (Emerald Rapids).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import Load, PrimExpr, index
-from intarsia_ir.tir.stmt import Allocate, Stmt
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import Load
+from intarsia_ir.tir.stmt import Stmt
 from intarsia_runtime.dtype import DType
 
-from .loops import address_of, load, seq, serial, vectorized
-from .prefetch import WeightPrefetch
+from .loops import Source, seq
 
 _LEAST_ROWS = 4
 _LEAST_WORDS = 4  # fewer are added as fast by vector instructions
 SEGMENTS = 2
 """Segments of a tile."""
+
+RESIDENT_BYTES = 32 * 1024
+"""Weights that stay in a first-level cache of 48 KiB while data pass."""
+
+
+class Streamed(Struct, frozen=True):
+    """Operands that are read past the first-level cache, where they would displace the other one.
+
+    Attributes:
+        left: Data: a panel passes while a block of weights stays in the cache.
+        right: Weights: blocks pass while the rows of a tile stay.
+    """
+
+    left: bool = False
+    right: bool = False
+
+
+class UnitOperands(Struct, frozen=True):
+    """What a matrix unit multiplies in a step.
+
+    Attributes:
+        left: For each segment, its first element or Int8x4 word, and the bytes from row to row.
+        right: The first word of each register of weights ``[words, lanes]``.
+        streamed: What is read past the first-level cache.
+    """
+
+    left: Sequence[tuple[Load, int]]
+    right: Sequence[Load]
+    streamed: Streamed = Streamed()
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Registers of sums, down and across."""
+        return len(self.left), len(self.right)
 
 
 class MatrixUnit(Protocol):
@@ -68,14 +105,16 @@ class MatrixUnit(Protocol):
         """Set the sums of ``grid`` registers, down and across, to zero."""
         ...
 
-    def multiply(self, left: Sequence[tuple[Load, int]], right: Load, across: int) -> Stmt:
+    def multiply(self, operands: UnitOperands) -> Stmt:
         """Add products to the sums: of unsigned bytes of data and signed ones of weights, or of
         bfloat16.
+        """
+        ...
 
-        Args:
-            left: For each segment, its first element or Int8x4 word, and the bytes from row to row.
-            right: The first word of the weights ``[words, width]``.
-            across: Registers of weights side by side.
+    def exchange(self, operands: UnitOperands, sums: Buffer, rows: int) -> Stmt:
+        """Write the sums as :meth:`write`, and let the products take their place.
+
+        Each register is written, cleared and added to before the next one is written.
         """
         ...
 
@@ -86,22 +125,6 @@ class MatrixUnit(Protocol):
     def release(self) -> Stmt:
         """Give the registers back."""
         ...
-
-
-class Segment(Struct, frozen=True):
-    """Neighbouring rows of a product.
-
-    Attributes:
-        left: ``left(step)``: the element of the first row.
-        stride: Bytes from row to row.
-        done: Rows at the beginning that the segment before has too.
-        epilogue: ``epilogue(row, column, sum)``: what to do with a result.
-    """
-
-    left: Callable[[Sequence[PrimExpr]], PrimExpr]
-    stride: int
-    done: PrimExpr
-    epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]
 
 
 def segment_rows(rows: int, unit: MatrixUnit) -> tuple[int, int]:
@@ -121,6 +144,11 @@ def suits_matrix_unit(rows: int, depth: int, unit: MatrixUnit) -> bool:
     return rows >= _LEAST_ROWS and fills_registers(depth, unit)
 
 
+def is_packed_for(weight: Source, unit: MatrixUnit) -> bool:
+    """Whether a block of packed weights is as wide as a register."""
+    return weight.shape[2] == unit.lanes
+
+
 def fills_registers(depth: int, unit: MatrixUnit) -> bool:
     """Whether enough of ``depth`` words can be multiplied at a time."""
     return depth > 0 and chunk_of(depth, unit) >= _LEAST_WORDS
@@ -129,81 +157,3 @@ def fills_registers(depth: int, unit: MatrixUnit) -> bool:
 def configured(unit: MatrixUnit, rows: int, depth: int, body: Stmt) -> Stmt:
     """Return ``body`` while the unit multiplies ``rows`` rows with ``depth`` words, chunk-wise."""
     return seq(unit.configure(rows, chunk_of(depth, unit)), body, unit.release())
-
-
-def matrix_unit_tile(
-    unit: MatrixUnit,
-    segments: Sequence[Segment],
-    rows: int,
-    columns: tuple[int, int],
-    steps: Sequence[int],
-    right: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
-    weight_prefetch: WeightPrefetch | None = None,
-) -> Stmt:
-    """Return the loops of one tile; the unit is configured for it.
-
-    Args:
-        unit: What multiplies.
-        segments: Rows of data.
-        rows: Rows of each.
-        columns: Columns that exist, and that the packed weights have.
-        steps: Extents of the loops to sum over, outermost first.
-        right: ``right(step, column)``: the packed weight.
-        weight_prefetch: What to fetch into the cache meanwhile, counted in tiles.
-    """
-    used, width = columns
-    grid = (len(segments), width // unit.lanes)
-    chunk = chunk_of(steps[-1], unit)
-    sums = Buffer("sums", (grid[0] * rows, width), unit.sums, MemoryScope.STACK)
-
-    def nest(done: tuple[PrimExpr, ...]) -> Stmt:
-        if len(done) < len(steps) - 1:
-            return serial(steps[len(done)], lambda k: nest((*done, k)), "k")
-        return serial(steps[-1] // chunk, lambda k: multiply((*done, k)), "k")
-
-    def multiply(done: tuple[PrimExpr, ...]) -> Stmt:
-        step = (*done[:-1], done[-1] * chunk)
-        left = [(address_of(each.left(step)), each.stride) for each in segments]
-        body = unit.multiply(left, address_of(right(step, index(0))), grid[1])
-        extents = (*steps[:-1], steps[-1] // chunk)
-        return (
-            body
-            if weight_prefetch is None
-            else weight_prefetch.around(body, done, extents, (1, unit.lanes))
-        )
-
-    return Allocate(
-        sums,
-        seq(
-            unit.clear(grid),
-            nest(()),
-            unit.write(sums, rows, grid),
-            *(
-                _epilogue(segment, sums, (number * rows, rows), (used, unit.lanes))
-                for number, segment in enumerate(segments)
-            ),
-        ),
-    )
-
-
-def _epilogue(
-    segment: Segment, sums: Buffer, row_range: tuple[int, int], columns: tuple[int, int]
-) -> Stmt:
-    """Hand on the sums of a segment, vector by vector, without rows that the one before has."""
-    (first, rows), (used, lanes) = row_range, columns
-
-    def row(r: PrimExpr) -> Stmt:
-        sum_row = r + segment.done
-        return seq(
-            *(
-                vectorized(
-                    min(lanes, used - start),
-                    lambda i, s=start: segment.epilogue(
-                        sum_row, i + s, load(sums, sum_row + first, i + s)
-                    ),
-                )
-                for start in range(0, used, lanes)
-            )
-        )
-
-    return serial(index(rows) - segment.done, row, "r")

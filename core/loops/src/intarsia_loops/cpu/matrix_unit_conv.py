@@ -3,8 +3,9 @@
 
 As ``conv.py``, with the tile of ``matrix_unit.py`` (2 x 2 registers: 4 sums + 2 A + 2 B of 8). A
 segment is up to 16 neighbouring output pixels of a row; rows of a register are ``stride`` bytes
-apart in the strip, so no im2col is needed. The next block of weights is prefetched, each tile its
-share.
+apart in the strip, so no im2col is needed. All tiles of a strip multiply the same two blocks of
+weights, which stay in the first-level cache, or, beyond 32 KiB, are read past it: the taps of a
+tile read the same pixels several times. The next blocks are prefetched, each tile its share.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from intarsia_ir.tir.expr import PrimExpr, minimum
+from intarsia_ir.tir.expr import PrimExpr, index, minimum
 from intarsia_ir.tir.stmt import Stmt
 
-from .loops import Source, serial
-from .matrix_unit import SEGMENTS, MatrixUnit, Segment, matrix_unit_tile, segment_rows
+from .loops import Source
+from .matrix_unit import RESIDENT_BYTES, SEGMENTS, MatrixUnit, Streamed, segment_rows
+from .matrix_unit_tiles import Segment, UnitTile, UnitTiles, matrix_unit_tiles
 from .prefetch import prefetch_next_block
 from .tiling import CpuTiling
 
+_WORD_BYTES = 4
+
 Access: TypeAlias = tuple[
     Callable[[PrimExpr, PrimExpr, tuple[PrimExpr, ...]], PrimExpr],
-    Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
+    Callable[[Sequence[PrimExpr], int], PrimExpr],
     Callable[[PrimExpr, PrimExpr, PrimExpr, PrimExpr], Stmt],
 ]
-"""``read(row, column, step)``: data; ``right(step, channel)``: a weight;
+"""``read(row, column, step)``: data; ``right(step, number)``: the first weight
+of a block;
 ``done(row, column, channel, sum)``: what to do with a result."""
 
 
@@ -40,8 +45,8 @@ class MatrixUnitStrip(Struct, frozen=True):
         stride: Bytes from what one result reads first to what its neighbour in the row does.
         steps: Extents of the loops to sum over, outermost first.
         weight: All weights.
-        block: Which block of them.
-        channels: Channels of the block that exist, and that the packed weights have.
+        block: The first of the blocks of them that are multiplied together.
+        channels: Channels of these blocks that exist.
     """
 
     size: tuple[int, int]
@@ -49,7 +54,7 @@ class MatrixUnitStrip(Struct, frozen=True):
     steps: tuple[int, ...]
     weight: Source
     block: PrimExpr
-    channels: tuple[int, int]
+    channels: int
 
 
 def matrix_unit_conv_tiles(
@@ -63,32 +68,36 @@ def matrix_unit_conv_tiles(
         strip: What is computed.
         access: What is read and written.
     """
-    read, right, done = access
+    read, right, done_result = access
     height, across = strip.size
     count, rows = segment_rows(across, unit)
     total = height * count
     segments_per_tile = min(total, SEGMENTS)
     tiles = -(-total // segments_per_tile)
+    blocks = -(-strip.channels // unit.lanes)
 
     def segment(wanted: PrimExpr) -> Segment:
         number = minimum(wanted, total - 1) if total % segments_per_tile else wanted
         row, left = number // count, number % count * rows
-        column = minimum(left, across - rows)
+        column = minimum(left, across - rows) if across % rows else left
+        done = index(0)
+        if across % rows or total % segments_per_tile:
+            done = left - column + (wanted - number) * rows
         return Segment(
             lambda k: read(row, column, tuple(k)),
             strip.stride,
-            left - column + (wanted - number) * rows,
-            lambda r, c, value: done(row, column + r, c, value),
+            done,
+            lambda r, c, value: done_result(row, column + r, c, value),
         )
 
-    def tile(t: PrimExpr) -> Stmt:
-        segments = [segment(t * segments_per_tile + s) for s in range(segments_per_tile)]
-        start, depth = (strip.block + 1, 0), prod(strip.steps)
+    def tile(t: PrimExpr) -> UnitTile:
+        start, depth = (strip.block + blocks, 0), blocks * prod(strip.steps)
         weight_prefetch = prefetch_next_block(
             tiling.prefetch, strip.weight, start, depth, (t, tiles), 1
         )
-        return matrix_unit_tile(
-            unit, segments, rows, strip.channels, strip.steps, right, weight_prefetch
-        )
+        return UnitTile(lambda s: segment(t * segments_per_tile + s), right, weight_prefetch)
 
-    return serial(tiles, tile, "t")
+    block_bytes = blocks * prod(strip.steps) * unit.lanes * _WORD_BYTES
+    streamed = Streamed(right=block_bytes > RESIDENT_BYTES)
+    common = UnitTiles(unit, tiles, segments_per_tile, rows, strip.channels, strip.steps, streamed)
+    return matrix_unit_tiles(common, tile)

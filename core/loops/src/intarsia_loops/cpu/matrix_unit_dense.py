@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """GEMM on a matrix unit: int8 or bfloat16 A and packed constant B.
 
-As ``dense.py``, with the tile of ``matrix_unit.py`` (2 x 2 registers: 4 sums + 2 A + 2 B of 8). A
-panel, its results and the operands of the epilogue stay in 32 KiB, two thirds of a first-level
-cache of 48 KiB, while a group of blocks passes: results are stored half a cache line a row at a
-time, and the other half must still be there when the next block comes. Rows of A that lie a
-multiple of 2 KiB apart are copied first, as in ``panel.py``. The next block of B is prefetched.
+As ``dense.py``, with the tile of ``matrix_unit.py`` (2 x 2 registers: 4 sums + 2 A + 2 B of 8).
+Loops, outermost first::
+
+    parallel: panels of A x groups of blocks of B
+      for group of blocks of B:
+        for tile of the panel:              # 32 rows of A stay in the first-level cache
+          for block of B in the group:      # streams from the second-level cache
+            for k: 2 x 2 products
+
+A block of B are two registers side by side, each packed as ``[K, lanes]``: the rows of a register
+are neighbours in memory. All weights are one group if a second-level cache of 2 MiB holds them
+beside a panel; otherwise a group takes 256 KiB, and its tiles prefetch the next one. The rows of
+the next tile are prefetched while a tile meets the blocks if A is large. Rows of A that lie a
+multiple of 2 KiB apart are copied first, as in ``panel.py``.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,14 +29,29 @@ from intarsia_ir.tir.expr import PrimExpr, index, minimum
 from intarsia_ir.tir.stmt import Allocate, Stmt
 
 from .dense import ITEMS, balanced_share, share_panels
-from .loops import EpilogueStore, Source, copy_rows, cut, load, seq, serial, store, unflatten
-from .matrix_unit import SEGMENTS, MatrixUnit, Segment, configured, matrix_unit_tile, segment_rows
+from .loops import (
+    EpilogueStore,
+    Source,
+    address_of,
+    copy_rows,
+    cut,
+    load,
+    seq,
+    serial,
+    store,
+    unflatten,
+)
+from .matrix_unit import RESIDENT_BYTES, SEGMENTS, MatrixUnit, Streamed, configured, segment_rows
+from .matrix_unit_tiles import Segment, UnitTile, UnitTiles, matrix_unit_tiles
 from .panel import LINE, Matrix, needs_copy
-from .prefetch import is_streamed, prefetch_next_block
+from .prefetch import STREAMED_BYTES, prefetch_next_block, with_prefetch
 from .tiling import CpuTiling
 
+_ACROSS = 2  # registers of weights of a tile
 _WORD_BYTES = 4
-_PANEL_BYTES = 32 * 1024  # of data, results and what is added to them: a first cache has more
+_GROUP_BYTES = 256 * 1024  # of weights that come from memory
+_LEAST_GROUP = 8  # blocks of weights, so that each has few rows of the next tile to prefetch
+_RESIDENT_WEIGHTS = 1024 * 1024  # stay in the second-level cache while panels pass
 
 
 def matrix_unit_dense_loops(
@@ -48,9 +74,10 @@ def matrix_unit_dense_loops(
         epilogue: Stores an element.
         outer: Dimensions that the rows of the result stand for.
     """
-    work = _Product(tiling, unit, left, weight, epilogue, outer)
-    panels = cut(work.tiles, work.tiles_per_panel(outputs))
-    return share_panels(panels, left, weight, outputs, work.item)
+    across = min(_ACROSS, weight.shape[0])
+    work = _Product(tiling, unit, left, weight, epilogue, outer, across)
+    panels = cut(work.tiles, work.tiles_per_panel())
+    return share_panels(panels, left, weight, outputs, work.item, width=across * unit.lanes)
 
 
 class _Product(Struct, frozen=True):
@@ -62,6 +89,7 @@ class _Product(Struct, frozen=True):
     weight: Source
     epilogue: EpilogueStore
     outer: list[int]
+    across: int
 
     @property
     def rows(self) -> int:
@@ -78,17 +106,15 @@ class _Product(Struct, frozen=True):
         """Tiles of all rows."""
         return -(-segment_rows(self.left.m, self.unit)[0] // self.segments)
 
-    def tiles_per_panel(self, outputs: int) -> int:
-        """Return how many tiles share one pass over a block of weights.
+    def tiles_per_panel(self) -> int:
+        """Return how many tiles share one pass over the weights.
 
-        Results are written half a cache line a row at a time, and what is added to them is read
-        so: the other half shall still be there when the next block comes to it.
+        Weights that the second-level cache holds are read anew for each of several panels.
         """
-        row_bytes = self.left.k * _WORD_BYTES + 2 * outputs
-        most = max(1, _PANEL_BYTES // (row_bytes * self.rows * self.segments))
-        if is_streamed(self.weight):
-            most = self.tiles
-        return min(most, balanced_share(self.tiles, most, -(-ITEMS // self.weight.shape[0])))
+        tiles, blocks = self.tiles, self.weight.shape[0] // self.across
+        if self.weight.bytes <= _RESIDENT_WEIGHTS and tiles >= ITEMS:
+            return balanced_share(tiles, -(-tiles // ITEMS), ITEMS)
+        return balanced_share(tiles, tiles, -(-ITEMS // blocks))
 
     def item(self, start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
         """Multiply ``size`` tiles with ``count`` blocks of weights, from the ``first`` one on."""
@@ -129,46 +155,78 @@ class _Product(Struct, frozen=True):
         """Multiply ``source``, which has the rows from ``base`` on."""
         start, size = tiles
         first, count, used = columns
+        weight, width = self.weight, self.across * self.unit.lanes
+        group = self._group(count, size)
+        per_group, rows = group * size, self.segments * self.rows
 
-        def block(n: PrimExpr) -> Stmt:
-            return serial(
-                size, lambda t: self._tile(source, base, (start, t, size), (n, used)), "t"
-            )
-
-        body = serial(count, lambda n: block(first + n), "n")
-        return configured(self.unit, self.rows, self.left.k, body)
-
-    def _tile(
-        self,
-        source: Matrix,
-        base: PrimExpr,
-        tile: tuple[PrimExpr, PrimExpr, int],
-        columns: tuple[PrimExpr, int],
-    ) -> Stmt:
-        start, number, size = tile
-        block, used = columns
-        weight, width = self.weight, self.weight.shape[2]
-
-        def segment(wanted: PrimExpr) -> Segment:
-            row = minimum(wanted, self.left.m - self.rows)
+        def segment(block: PrimExpr, wanted: PrimExpr) -> Segment:
+            even = self.left.m % rows == 0
+            row = wanted if even else minimum(wanted, self.left.m - self.rows)
             return Segment(
                 lambda k: source.element(row - base, k[0]),
                 source.stride_bytes,
-                wanted - row,
+                index(0) if even else wanted - row,
                 lambda r, c, value: self.epilogue(
                     value, (*unflatten(row + r, self.outer), block * width + c)
                 ),
             )
 
-        left = (start + number) * self.segments
-        return matrix_unit_tile(
-            self.unit,
-            [segment((left + s) * self.rows) for s in range(self.segments)],
-            self.rows,
-            (used, width),
-            (self.left.k,),
-            lambda k, c: load(weight, block, k[0], c),
-            prefetch_next_block(
-                self.tiling.prefetch, weight, (block + 1, 0), self.left.k, (number, size), 1
-            ),
+        def tile(i: PrimExpr) -> UnitTile:
+            number, inside = i // per_group, i % per_group
+            block = first + number * group + inside % group
+            row = (start + inside // group) * rows
+            begin = (first + (number + 1) * group) * self.across
+            return UnitTile(
+                lambda s: segment(block, row + s * self.rows),
+                lambda k, n: load(weight, block * self.across + n, k[0], index(0)),
+                None
+                if size == 1 or group == count
+                else prefetch_next_block(
+                    *(self.tiling.prefetch, weight, (begin, 0), group * self.across * self.left.k),
+                    *((inside, per_group), 1),
+                ),
+                self._row_prefetch(source, row + rows - base, inside % group, group),
+            )
+
+        common = UnitTiles(
+            *(self.unit, size * count, self.segments, self.rows, used, (self.left.k,)),
+            self._streamed(group, size),
         )
+        return configured(self.unit, self.rows, self.left.k, matrix_unit_tiles(common, tile))
+
+    def _row_prefetch(
+        self, source: Matrix, row: PrimExpr, number: PrimExpr, group: int
+    ) -> Callable[[Sequence[PrimExpr], Stmt], Stmt] | None:
+        """Return what fetches the rows of the next tile, from ``row`` on, into the second cache.
+
+        Each of the ``group`` blocks of weights that a tile meets fetches the lines of some rows.
+        """
+        rows, prefetch = self.rows * self.segments, self.tiling.prefetch
+        large = self.left.m * self.left.k * _WORD_BYTES >= STREAMED_BYTES
+        if prefetch is None or not large or source is not self.left or group < _LEAST_GROUP:
+            return None
+        share = -(-rows // group)
+
+        def around(step: Sequence[PrimExpr], body: Stmt) -> Stmt:
+            wanted = (row + number * share + i for i in range(share))
+            lines = (source.element(minimum(r, index(self.left.m - 1)), step[0]) for r in wanted)
+            return with_prefetch(prefetch, (address_of(line) for line in lines), body)
+
+        return around
+
+    @property
+    def _block_bytes(self) -> int:
+        return self.left.k * self.across * self.unit.lanes * _WORD_BYTES
+
+    def _group(self, count: int, size: int) -> int:
+        """Return how many of ``count`` blocks of weights a tile of rows meets before the next."""
+        if size == 1 or self.weight.bytes <= _RESIDENT_WEIGHTS:
+            return count
+        most = max(1, _GROUP_BYTES // self._block_bytes)
+        return next(group for group in range(min(count, most), 0, -1) if count % group == 0)
+
+    def _streamed(self, group: int, size: int) -> Streamed:
+        """Return what is read past the first-level cache, if that does not hold both."""
+        if group * self._block_bytes <= RESIDENT_BYTES:
+            return Streamed()
+        return Streamed(right=True) if group > 1 or size == 1 else Streamed(left=True)

@@ -13,12 +13,13 @@ from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, Span, call, constant, tensor_type
 from intarsia_ir.graph.op import OpAttrs
+from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.binary import Add, Multiply
 from intarsia_ir.ops.nn import Conv, Matmul
 from intarsia_ir.ops.slicing import Pad
 from intarsia_ir.ops.unary import Cast, Round
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import product
+from intarsia_runtime.size import Size, product
 
 from .corrections import pack_corrected
 from .int8x4 import (
@@ -29,6 +30,7 @@ from .int8x4 import (
     data_offset,
     has_narrow_pairs,
 )
+from .matrix_unit import suits_matrix_unit
 from .packing import INT8_PER_WORD, pack_conv, pack_dense, pack_depthwise, pack_int8x4
 from .tiling import CpuTiling, int8x4_width
 from .window_words import row_windows
@@ -193,7 +195,8 @@ def _byte_sums(
         total = call(Int8Depthwise, source, packed, attrs=attrs, span=span)
         return total, np.zeros(int(outputs), np.int64)
     padded_weight = _padded_to_words(weight, 1)
-    width = int8x4_width(outputs // plain.groups, tiling)
+    by_unit = _suits_matrix_unit_conv(attrs, source, padded_weight, tiling)
+    width = int8x4_width(outputs // plain.groups, tiling, by_unit=by_unit)
     blocks = pack_conv(padded_weight, plain.groups, width)
     words = _words(source, blocks, tiling, is_narrow=has_narrow_pairs(padded_weight, 1))
     attrs = replace(attrs, is_narrow=words.is_narrow, corrections=words.corrections)
@@ -202,6 +205,27 @@ def _byte_sums(
     total = call(Int8x4Conv, source, packed, attrs=attrs, span=span)
     sums: Array = padded_weight.astype(np.int64).sum(axis=(1, 2, 3))
     return total, -attrs.zero * sums
+
+
+def _suits_matrix_unit_conv(
+    attrs: Int8ConvAttrs, source: Expr, weight: Array, tiling: CpuTiling
+) -> bool:
+    kind, (_, inner, kh, kw) = tensor_type(source), weight.shape
+    batch, *image = kind.shape[:3]
+    rows, columns = attrs.windows.output_shape("cpu.qconv", tuple(image))
+    if kh * kw * attrs.groups * attrs.strides[0] * attrs.strides[1] == 1 and not any(
+        side for pair in attrs.padding for side in pair
+    ):
+        return _suits_matrix_unit(kind, product((batch, rows, columns)), inner, tiling)
+    return any(_suits_matrix_unit(kind, columns, depth, tiling) for depth in (inner, kw * inner))
+
+
+def _suits_matrix_unit(kind: TensorType, rows: Size, depth: int, tiling: CpuTiling) -> bool:
+    """Whether a matrix unit will multiply ``rows`` neighbours of ``depth`` bytes."""
+    unit = None if tiling.int8x4 is None else tiling.int8x4.unit
+    if unit is None or not kind.is_static or not isinstance(rows, int):
+        return False
+    return suits_matrix_unit(rows, depth // INT8_PER_WORD, unit)
 
 
 class _Words(Struct, frozen=True):
@@ -290,7 +314,8 @@ def _dense_byte_sums(
 ) -> tuple[Expr, Array]:
     matrix = _padded_to_words(weight, 0)
     outputs, (*rows, _) = matrix.shape[1], tensor_type(source).shape
-    width = int8x4_width(outputs, tiling, is_one_row=product(rows) == 1)
+    by_unit = _suits_matrix_unit(tensor_type(source), product(rows), len(matrix), tiling)
+    width = int8x4_width(outputs, tiling, is_one_row=product(rows) == 1, by_unit=by_unit)
     blocks, is_narrow = pack_dense(matrix, width), has_narrow_pairs(matrix, 0)
     if product(rows) == 1:  # weights of a row alone arrive no faster than any are multiplied
         words = _Words(pack_int8x4(blocks), is_narrow)

@@ -261,9 +261,23 @@ def block_width(outputs: int, tiling: CpuTiling) -> int:
     return tiling.lanes if outputs <= tiling.lanes else 2 * tiling.lanes
 
 
-def int8x4_width(outputs: int, tiling: CpuTiling, *, is_one_row: bool = False) -> int:
-    """Return the width of a packed block of 8-bit weights, in output columns."""
+def bf16x2_width(tiling: CpuTiling) -> int:
+    """Return the width of a packed block of bfloat16 weights: a register of the matrix unit."""
+    assert tiling.bf16x2 is not None
+    return tiling.bf16x2.unit.lanes
+
+
+def int8x4_width(
+    outputs: int, tiling: CpuTiling, *, is_one_row: bool = False, by_unit: bool = False
+) -> int:
+    """Return the width of a packed block of 8-bit weights, in output columns.
+
+    Weights for a matrix unit are packed by registers: their rows are neighbours in memory, and lie
+    in all banks of a second-level cache, which two registers side by side would halve.
+    """
     int8x4 = tiling.int8x4
+    if by_unit and int8x4 is not None and int8x4.unit is not None:
+        return int8x4.unit.lanes
     if int8x4 is None or not int8x4.columns:
         return block_width(outputs, tiling)
     single = int8x4.one_row_columns or 2 * int8x4.columns
