@@ -161,7 +161,7 @@ class _Skeleton:
         return self._add(buffer, buffer.dtype, buffer.scope, *shape)
 
     def _expr(self, expr: PrimExpr) -> object:
-        if _is_number(expr):
+        if _is_index_constant(expr):
             return self._size(expr.value, expr)
         known, stack = self._known, [expr]
         while stack:
@@ -169,14 +169,16 @@ class _Skeleton:
             if node in known:
                 continue
             operands = children(node)
-            below = [part for part in operands if part not in known and not _is_number(part)]
+            below = [
+                part for part in operands if part not in known and not _is_index_constant(part)
+            ]
             if below:
                 stack += [node, *reversed(below)]
                 continue
             counted = isinstance(node, _COUNTED)
             parts = [
                 known[part]
-                if not _is_number(part)
+                if not _is_index_constant(part)
                 else self._size(part.value, part)
                 if counted
                 else (part.value,)
@@ -196,7 +198,7 @@ class _Skeleton:
             case Allocate(buffer=buffer) | Store(buffer=buffer):
                 own = self._buffer(buffer)
             case Invoke(kind=kind, function=function, values=values):
-                own = kind, function, *(part.value for part in values if _is_number(part))
+                own = kind, function, *(part.value for part in values if _is_index_constant(part))
             case _:
                 pass
         parts = sub_statements(stmt)
@@ -210,7 +212,7 @@ class _Skeleton:
             self._stmt(part)
 
 
-def _is_number(expr: PrimExpr) -> TypeGuard[IntImm]:
+def _is_index_constant(expr: PrimExpr) -> TypeGuard[IntImm]:
     return isinstance(expr, IntImm) and expr.dtype is INDEX and expr.lanes == 1
 
 

@@ -37,6 +37,6 @@ def number_name(number: int) -> str:
     return f"<{number}>"
 
 
-def is_number(expr: PrimExpr) -> bool:
+def is_passed_number(expr: PrimExpr) -> bool:
     """Whether an expression is a variable that is a number wherever the kernel is called."""
     return isinstance(expr, TirVar) and expr.name[:1] == "<" and expr.name[1:-1].isdigit()

@@ -32,8 +32,7 @@ Access: TypeAlias = tuple[
     Callable[[Sequence[PrimExpr], int], PrimExpr],
     Callable[[PrimExpr, PrimExpr, PrimExpr, PrimExpr], Stmt],
 ]
-"""``read(row, column, step)``: data; ``right(step, number)``: the first weight
-of a block;
+"""``read(row, column, step)``: data; ``right(step, number)``: the first weight of a block;
 ``done(row, column, channel, sum)``: what to do with a result."""
 
 

@@ -30,7 +30,7 @@ from intarsia_ir.tir.expr import (
     TirVar,
     binary,
 )
-from intarsia_ir.tir.forward import is_number
+from intarsia_ir.tir.forward import is_passed_number
 from intarsia_ir.tir.walk import children
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError, VerifyError
@@ -357,7 +357,7 @@ class Expressions(Struct):
         steps = not self.summing or any(
             age >= inner and not isinstance(part, TirVar) for part, age, _ in terms.values()
         )
-        behind = [name for name, (part, _, _) in terms.items() if steps and is_number(part)]
+        behind = [name for name, (part, _, _) in terms.items() if steps and is_passed_number(part)]
         order = sorted((n for n in terms if n not in behind), key=lambda name: terms[name][1])
         for term in order:
             if terms[term][1] >= inner:
@@ -397,7 +397,7 @@ class Expressions(Struct):
 
     def _strided(self, part: PrimExpr) -> tuple[PrimExpr, int]:
         """Return the stride and the factor of ``literal * stride``, as unrolled loops have them."""
-        if isinstance(part, Binary) and part.op is BinaryOp.MUL and is_number(part.b):
+        if isinstance(part, Binary) and part.op is BinaryOp.MUL and is_passed_number(part.b):
             value = self.value(part.a)
             if _is_literal(value):
                 return part.b, int(value)

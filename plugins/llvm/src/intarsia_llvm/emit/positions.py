@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, PrimExpr, Ramp
-from intarsia_ir.tir.forward import is_number
+from intarsia_ir.tir.forward import is_passed_number
 from intarsia_ir.tir.passes.affine import AffineSum
 
 
@@ -90,7 +90,7 @@ def _parts(expr: PrimExpr, factor: int) -> Iterator[tuple[PrimExpr, int]]:
             yield from _parts(expr.a, factor * scale)
         case Binary(op=BinaryOp.MUL, a=IntImm(value=scale)):
             yield from _parts(expr.b, factor * scale)
-        case Binary(op=BinaryOp.MUL, a=Binary() as inner, b=stride) if is_number(stride):
+        case Binary(op=BinaryOp.MUL, a=Binary() as inner, b=stride) if is_passed_number(stride):
             for part, times in _parts(inner, factor):
                 if isinstance(part, IntImm):
                     yield stride, part.value * times
