@@ -29,21 +29,29 @@ HIDDEN, SIZE = 11, 5
 FLOAT = onnx.TensorProto.FLOAT
 
 
-def saved(path: Path, op: str, direction: str, *, bias: bool = True, **attrs: Any) -> Path:
+def saved(
+    path: Path,
+    op: str,
+    direction: str,
+    *,
+    bias: bool = True,
+    hidden: int = HIDDEN,
+    **attrs: Any,
+) -> Path:
     """A model of one layer over ``x`` ``[T, B, 5]``."""
     rng = np.random.default_rng(3)
     count, gates = 2 if direction == "bidirectional" else 1, {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
-    rows = gates * HIDDEN
-    arrays = {"w": (count, rows, SIZE), "r": (count, rows, HIDDEN), "b": (count, 2 * rows)}
+    rows = gates * hidden
+    arrays = {"w": (count, rows, SIZE), "r": (count, rows, hidden), "b": (count, 2 * rows)}
     weights = [
-        numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) / 3, name)
+        numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) / hidden**0.5, name)
         for name, shape in arrays.items()
     ]
     names = ["x", "w", "r", "b"] if bias else ["x", "w", "r"]
     results = ["y", "h", "c"][: 3 if op == "LSTM" else 2]
     if attrs.pop("relu", False):
         attrs["activations"] = ["Relu"] * count
-    attrs |= {"direction": direction, "hidden_size": HIDDEN}
+    attrs |= {"direction": direction, "hidden_size": hidden}
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
         [helper.make_node(op, names, results, **attrs)],
@@ -110,6 +118,27 @@ def test_states_of_zeros_and_others_begin_a_sequence(
                 (want,) = evaluate(model.main, given)
                 (got,) = executable.run(given).values()
                 np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mcpu", ["haswell", "native"])
+@pytest.mark.parametrize("batch", [None, 11])
+@pytest.mark.parametrize(
+    ("op", "attrs"), [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {})]
+)
+def test_rows_share_a_weight_that_no_cache_holds(
+    tmp_path: Path, op: str, attrs: dict[str, Any], batch: int | None, mcpu: str
+) -> None:
+    hidden = {"LSTM": 260, "GRU": 300, "RNN": 520}[op]  # above 1 MiB
+    model = saved(tmp_path / "layer.onnx", op, "reverse", hidden=hidden, **attrs)
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    shapes = {} if batch is None else {"x": (3, batch, SIZE)}
+    intarsia.build(model, f"llvm -mcpu={mcpu}", shapes=shapes).save(tmp_path / "layer.intarsia")
+    with load(tmp_path / "layer.intarsia") as executable:
+        for rows in (1, 2, 3, 4, 7, 8, 9, 18) if batch is None else (batch,):
+            x = np.random.default_rng(rows).standard_normal((3, rows, SIZE)).astype(np.float32)
+            got, want = executable.run({"x": x}), session.run(None, {"x": x})
+            for mine, theirs in zip(got.values(), want, strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

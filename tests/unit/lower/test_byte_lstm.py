@@ -12,7 +12,11 @@ from intarsia_ir.ops.recurrent import Lstm
 from intarsia_ir.tir.interp import run as run_kernel
 from intarsia_loops.cpu.byte_lstm import ByteLstm, byte_lstm
 from intarsia_loops.cpu.int8x4 import pack_int8x4_dense
+from intarsia_loops.cpu.tiling import CpuTiling, Int8x4
 from intarsia_runtime.dtype import DType
+
+BYTES = Int8x4(load=lambda first: first, add=lambda total, left, right: total + left * right)
+"""Some instruction that multiplies bytes without sign."""
 
 
 def layer(weight: np.ndarray, *, quantize_state: bool = True) -> Call:
@@ -63,7 +67,8 @@ def test_which_layers_multiply_bytes(
     weight: np.ndarray, quantize_state: bool, is_made: bool
 ) -> None:
     node = layer(weight, quantize_state=quantize_state)
-    made = byte_lstm(node, node.args, 16)
+    assert byte_lstm(node, node.args, CpuTiling(16, 14)) is None  # a machine without any
+    made = byte_lstm(node, node.args, CpuTiling(16, 14, int8x4=BYTES))
     assert (made is not None) == is_made
     if made is not None:
         assert made.type == node.type

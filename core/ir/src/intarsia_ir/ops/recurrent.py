@@ -24,6 +24,7 @@ from .arrays import Array, sigmoid
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .recurrent_loops import (
+    Group,
     Layer,
     Rows,
     RowTile,
@@ -112,7 +113,7 @@ class Lstm(Op):
 def lstm_loops(
     name: str,
     types: tuple[TensorType, ...],
-    step: Callable[[Layer, PrimExpr, Rows, Update], Stmt],
+    step: Callable[[Layer, PrimExpr, Group, Update], Stmt],
     tile: RowTile,
     *,
     reverse: bool,
@@ -122,7 +123,7 @@ def lstm_loops(
     Args:
         name: Of the function.
         types: Of the operands, the inputs' part of the gates, state and cell in front.
-        step: ``step(layer, at, rows, update)``: does ``update`` with the gates of all columns.
+        step: ``step(layer, at, group, update)``: does ``update`` with the gates of all columns.
         tile: Rows that go along together.
         reverse: From the last step to the first.
     """
@@ -132,27 +133,27 @@ def lstm_loops(
         given = layer.given[2]
         return layer.over(lambda j, width: set_items(cells, row, j, items(given, row, j, width)))
 
-    def along(layer: Layer, at: PrimExpr, rows: Rows) -> Stmt:
+    def along(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
         def update(row: PrimExpr, j: PrimExpr, totals: Sequence[PrimExpr]) -> Stmt:
             i, o, f = (sigmoid_of(total) for total in totals[:3])
             cell = items(cells, row, j, totals[0].lanes)
             kept = set_items(cells, row, j, f * cell + i * tanh_of(totals[3]))
             return seq(kept, layer.put(at, row, j, o * tanh_of(cell)))
 
-        return step(layer, at, rows, update)
+        return step(layer, at, group, update)
 
     return layer_loops(name, reverse, types, (cells,), start, along, tile)
 
 
-def _gates_step(layer: Layer, at: PrimExpr, rows: Rows, update: Update) -> Stmt:
+def _gates_step(layer: Layer, at: PrimExpr, group: Group, update: Update) -> Stmt:
     """Products of states with columns of all gates at once, and what becomes of these."""
 
-    def block(j: PrimExpr, width: int) -> Stmt:
+    def block(rows: Rows, j: PrimExpr, width: int) -> Stmt:
         starts = [[layer.gate(at, row, gate, j, width) for gate in range(4)] for row in rows]
         epilogue = each(rows, lambda row, sums: update(row, j, sums))
         return layer.products(layer.last(rows), range(4), j, starts, epilogue)
 
-    return layer.over(block)
+    return layer.over_tiles(group, block)
 
 
 @operator("nn.gru", OpKind.OPAQUE)

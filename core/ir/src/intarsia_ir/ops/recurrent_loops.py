@@ -6,6 +6,10 @@ vector of the weight is then read once for all of them, and sums of several rows
 a multiply-add that those of one wait for. With 4 rows and 4 gates 16 accumulators, 4 vectors of the
 weight and 1 broadcast element of a state take 21 of 32 zmm; with 2 rows 8 + 4 + 1 = 13 of 16 ymm.
 
+A weight that no second-level cache holds is read from farther away in every step. Then up to 8 rows
+go along together: what a block of columns of the gates has of the weight (115 KiB of 4 MiB with 600
+columns) is read once in a step, and multiplied with one tile of rows after the other.
+
 Most layers begin with a state of zeros. Then the first step has no product to compute: a third of
 the time of three steps.
 """
@@ -28,6 +32,7 @@ from ..tir.expr import (
     BinaryOp,
     Broadcast,
     FloatImm,
+    IntImm,
     Load,
     PrimExpr,
     Ramp,
@@ -37,15 +42,22 @@ from ..tir.expr import (
     equal,
     index,
     intrinsic,
+    minimum,
     select,
 )
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
-from ..tir.stmt import Stmt, Store
+from ..tir.stmt import IfStmt, Stmt, Store
 from ..tir.tensor import extents
 
 _WIDTHS = (32, 16, 8, 4, 2, 1)
 """Columns of each gate whose sums are in registers together, the widest first."""
+
+_STREAMED_BYTES = 1 << 20
+"""Weights from so many bytes on are read from behind the second-level cache."""
+
+_MOST_ROWS = 8
+"""Rows that share what they read of such a weight; more of them are shared by the threads."""
 
 
 Rows: TypeAlias = "Sequence[PrimExpr]"
@@ -58,18 +70,36 @@ Reader: TypeAlias = Callable[[PrimExpr], PrimExpr]
 """Reads an element of a state."""
 
 
+class Group(Struct, frozen=True):
+    """Rows of a batch that go along the sequence together.
+
+    Attributes:
+        most: How many they are at most.
+        tiles: ``tiles(do)``: does ``do(rows)`` for each tile of them.
+        rows: ``rows(do)``: does ``do(row)`` for each of them.
+        place: ``place(row)``: the number of a row among them.
+    """
+
+    most: int
+    tiles: Callable[[Callable[[Rows], Stmt]], Stmt]
+    rows: Callable[[Callable[[PrimExpr], Stmt]], Stmt]
+    place: Callable[[PrimExpr], PrimExpr]
+
+
 class RowTile(Struct, frozen=True):
     """How many rows go along together, and most columns of a gate whose sums are in registers."""
 
     rows: int = 1
     width: int = 16
 
-    @property
-    def alone(self) -> int:
-        """Most columns of a gate for a row that goes alone: two vectors, so that 8 sums of 4 gates
-        hide the latency of a multiply-add, and at least 16 columns.
+    def alone(self, weight: Buffer) -> int:
+        """Return most columns of a gate for a row that goes alone.
+
+        They are two vectors, so that 8 sums of 4 gates hide the latency of a multiply-add, and at
+        least 16; of a packed weight a block, which comes from a cache that is slower than this.
         """
-        return max(16, 2 * self.width) if self.rows > 1 else self.width
+        most = max(16, 2 * self.width) if self.rows > 1 else self.width
+        return min(most, weight.shape[3]) if len(weight.shape) == 4 else most
 
 
 class Layer(Struct, frozen=True):
@@ -100,6 +130,10 @@ class Layer(Struct, frozen=True):
                 parts.append(blocks(done, count, width, block))
             done += count * width
         return seq(*parts)
+
+    def over_tiles(self, group: Group, block: Callable[[Rows, PrimExpr, int], Stmt]) -> Stmt:
+        """Do ``block(rows, first, width)`` for all columns of the state and each tile of rows."""
+        return self.over(lambda j, width: group.tiles(lambda rows: block(rows, j, width)))
 
     def over_vectors(self, total: int, columns: Callable[[PrimExpr, int, int], Stmt]) -> Stmt:
         """Do ``columns(first, width, count)`` for ``total`` columns, ``count`` vectors at a time:
@@ -144,7 +178,7 @@ class Layer(Struct, frozen=True):
 
         Columns of two gates are ``apart``, as far as the state is wide if not given.
         """
-        width, distance = starts[0][0].lanes, self.hidden if apart is None else apart
+        width = starts[0][0].lanes
         sums = [
             [Buffer(f"sum{gate}", (width,), DType.FLOAT32, MemoryScope.REGISTER) for gate in gates]
             for _ in states
@@ -156,7 +190,7 @@ class Layer(Struct, frozen=True):
             parts: list[Stmt] = []
             for number, gate in enumerate(gates):
                 column = TirVar(f"column{gate}", DType.FLOAT32, width)
-                read = cast(items(self.weight, k, j + gate * distance, width), DType.FLOAT32)
+                read = cast(self._column(k, gate, j, width, apart), DType.FLOAT32)
                 added = [
                     set_items(row[number], index(0), total[number] + spread(state, width) * column)
                     for row, total, state in zip(sums, current, names, strict=True)
@@ -172,17 +206,29 @@ class Layer(Struct, frozen=True):
         body = seq(*begin, serial(self.depth, one, "k"), epilogue(current))
         return allocate([buffer for row in sums for buffer in row], body)
 
+    def _column(
+        self, k: PrimExpr, gate: int, j: PrimExpr, width: int, apart: int | None
+    ) -> PrimExpr:
+        """Read columns of a row of the weight, ``[K, gates * hidden]`` or packed in blocks,
+        ``[blocks, K, gates, columns]``.
+        """
+        if len(self.weight.shape) == 2:
+            distance = self.hidden if apart is None else apart
+            return items(self.weight, k, j + gate * distance, width)
+        block = self.weight.shape[3]
+        return items(self.weight, j // block, k, index(gate), j % block, width)
+
 
 def readers(buffer: Buffer, rows: Rows) -> list[Reader]:
     """Read elements of the rows of a buffer that has one for each of ``rows``."""
     return [partial(load, buffer, index(number)) for number in range(len(rows))]
 
 
-def gru_before(layer: Layer, at: PrimExpr, rows: Rows) -> Stmt:
+def gru_before(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
     """A step whose reset gate multiplies the product with the state."""
     bias, hidden = layer.given[3], layer.hidden
 
-    def block(j: PrimExpr, width: int) -> Stmt:
+    def block(rows: Rows, j: PrimExpr, width: int) -> Stmt:
         own = [items(bias, j + gate * hidden, width) for gate in range(3)]
         starts = [
             [*(layer.gate(at, row, gate, j, width) + own[gate] for gate in range(2)), own[2]]
@@ -200,33 +246,33 @@ def gru_before(layer: Layer, at: PrimExpr, rows: Rows) -> Stmt:
 
         return layer.products(layer.last(rows), range(3), j, starts, each(rows, one))
 
-    return layer.over(block)
+    return layer.over_tiles(group, block)
 
 
-def gru_after(layer: Layer, at: PrimExpr, rows: Rows) -> Stmt:
+def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
     """A step whose reset gate multiplies the state."""
     bias, hidden = layer.given[3], layer.hidden
     update, reset = (
-        Buffer(name, (len(rows), hidden), DType.FLOAT32, MemoryScope.STACK)
+        Buffer(name, (group.most, hidden), DType.FLOAT32, MemoryScope.STACK)
         for name in ("update", "reset")
     )
-    place = dict(zip(rows, map(index, range(len(rows))), strict=True))
+    place = group.place
 
     def start(row: PrimExpr, gate: int, j: PrimExpr, width: int) -> PrimExpr:
         return layer.gate(at, row, gate, j, width) + items(bias, j + gate * hidden, width)
 
-    def gates(j: PrimExpr, width: int) -> Stmt:
+    def gates(rows: Rows, j: PrimExpr, width: int) -> Stmt:
         def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
             old = items(layer.final, row, j, width)
-            kept = set_items(reset, place[row], j, sigmoid_of(sums[1]) * old)
-            return seq(set_items(update, place[row], j, sigmoid_of(sums[0])), kept)
+            kept = set_items(reset, place(row), j, sigmoid_of(sums[1]) * old)
+            return seq(set_items(update, place(row), j, sigmoid_of(sums[0])), kept)
 
         starts = [[start(row, gate, j, width) for gate in range(2)] for row in rows]
         return layer.products(layer.last(rows), range(2), j, starts, each(rows, one))
 
-    def new(j: PrimExpr, width: int) -> Stmt:
+    def new(rows: Rows, j: PrimExpr, width: int) -> Stmt:
         def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
-            old, part = items(layer.final, row, j, width), items(update, place[row], j, width)
+            old, part = items(layer.final, row, j, width), items(update, place(row), j, width)
 
             def put(value: PrimExpr) -> Stmt:
                 return layer.put(at, row, j, value + part * (old - value))
@@ -234,9 +280,12 @@ def gru_after(layer: Layer, at: PrimExpr, rows: Rows) -> Stmt:
             return let(tanh_of(sums[0]), put, "new")
 
         starts = [[start(row, 2, j, width)] for row in rows]
-        return layer.products(readers(reset, rows), (2,), j, starts, each(rows, one))
+        states = [partial(load, reset, place(row)) for row in rows]
+        return layer.products(states, (2,), j, starts, each(rows, one))
 
-    return allocate((update, reset), seq(layer.over(gates), layer.over(new)))
+    return allocate(
+        (update, reset), seq(layer.over_tiles(group, gates), layer.over_tiles(group, new))
+    )
 
 
 def each(rows: Rows, one: Callable[[PrimExpr, Sequence[PrimExpr]], Stmt]) -> Callable[[Sums], Stmt]:
@@ -250,7 +299,7 @@ def layer_loops(
     types: tuple[TensorType, ...],
     kept: tuple[Buffer, ...],
     start: Callable[[Layer, PrimExpr], Stmt] | None,
-    step: Callable[[Layer, PrimExpr, Rows], Stmt],
+    step: Callable[[Layer, PrimExpr, Group], Stmt],
     tile: RowTile,
 ) -> PrimFunc:
     """Return the loops over rows and steps; ``kept`` are the results behind the last state."""
@@ -262,7 +311,7 @@ def layer_loops(
     width, hidden = tile.width, index(final.shape[1])
     layer = Layer(given, weight, states, final, width, hidden)
 
-    def along(rows: Rows, layer: Layer) -> Stmt:
+    def along(group: Group, layer: Layer) -> Stmt:
         size, zero = Buffer("size", (1,), DType.FLOAT32, MemoryScope.REGISTER), FloatImm(0.0)
 
         def first(row: PrimExpr) -> Stmt:
@@ -279,52 +328,107 @@ def layer_loops(
                 at = index(steps) - 1 - number if reverse else number
                 names = TirVar("depth"), TirVar("at")
                 own = replace(layer, depth=names[0])
-                copies = layer.over(
-                    lambda j, width: seq(
-                        *(
-                            set_items(final, row, j, items(states, names[1], row, j, width))
-                            for row in rows
-                        )
-                    )
-                )
-                return lets(names, (depth, at), seq(step(own, names[1], rows), copies))
+
+                def copied(row: PrimExpr, j: PrimExpr, width: int) -> Stmt:
+                    return set_items(final, row, j, items(states, names[1], row, j, width))
+
+                copies = layer.over(lambda j, width: group.rows(lambda row: copied(row, j, width)))
+                return lets(names, (depth, at), seq(step(own, names[1], group), copies))
 
             return serial(index(steps), one, "step")
 
-        more = [] if start is None else [start(layer, row) for row in rows]
+        more = [] if start is None else [group.rows(partial(start, layer))]
         # NaN is no zero: it stays in the sum.
         begun = select(equal(load(size, 0), zero), index(0), hidden)
         go = let(begun, steps_from, "begun")
-        body = seq(set_items(size, index(0), zero), *(first(row) for row in rows), *more, go)
+        body = seq(set_items(size, index(0), zero), group.rows(first), *more, go)
         return allocate((size,), body)
 
     if batch == 1:
-        whole = along([index(0)], replace(layer, width=tile.alone))
+        whole = along(_one_tile([index(0)]), replace(layer, width=tile.alone(layer.weight)))
+    elif _share_the_weight(batch, tile, weight):
+        whole = _over_groups(batch, tile, layer, along)
     else:
         whole = _over_rows(batch, tile, layer, along)
     return PrimFunc(name, (*given, states, final, *kept), 2 + len(kept), whole)
 
 
+def _share_the_weight(batch: int, tile: RowTile, weight: Buffer) -> bool:
+    """Whether several tiles of rows read a weight together that no cache holds."""
+    extent = index(batch)
+    is_one_tile = isinstance(extent, IntImm) and extent.value <= tile.rows
+    is_streamed = weight.dtype is DType.FLOAT32 and weight.bytes >= _STREAMED_BYTES
+    return is_streamed and tile.rows > 1 and not is_one_tile
+
+
 def _over_rows(
-    batch: int, tile: RowTile, layer: Layer, along: Callable[[Rows, Layer], Stmt]
+    batch: int, tile: RowTile, layer: Layer, along: Callable[[Group, Layer], Stmt]
 ) -> Stmt:
     """Do ``along(rows, layer)`` for groups of a tile's rows, and for one of those that are left."""
     parts: list[Stmt] = []
     left, done = batch, index(0)
     for size in range(tile.rows, 0, -1):
-        own = replace(layer, width=tile.alone) if size == 1 else layer
+        own = replace(layer, width=tile.alone(layer.weight)) if size == 1 else layer
 
         def group(
             number: PrimExpr, size: int = size, done: PrimExpr = done, own: Layer = own
         ) -> Stmt:
             first = done + number * size
             names = [TirVar(f"row{n}", first.dtype) for n in range(size)]
-            return lets(names, [first + n for n in range(size)], along(names, own))
+            return lets(names, [first + n for n in range(size)], along(_one_tile(names), own))
 
         parts.append(parallel(left // size, group))
         done = done + index(left // size) * size
         left = left % size
     return seq(*parts)
+
+
+def _over_groups(
+    batch: int, tile: RowTile, layer: Layer, along: Callable[[Group, Layer], Stmt]
+) -> Stmt:
+    """Do ``along(group, layer)`` for groups of several tiles, which share what they read."""
+
+    def group(number: PrimExpr) -> Stmt:
+        first, count = TirVar("first"), TirVar("count")
+        begin = number * _MOST_ROWS
+        values = [begin, minimum(index(_MOST_ROWS), index(batch) - begin)]
+        return lets((first, count), values, along(_tiles(first, count, tile.rows), layer))
+
+    groups = parallel((batch + (_MOST_ROWS - 1)) // _MOST_ROWS, group)
+    if isinstance(index(batch), IntImm):
+        return groups
+    own = replace(layer, width=tile.alone(layer.weight))
+    alone = parallel(batch, lambda row: along(_one_tile([row]), own))
+    return IfStmt(index(batch) < 2, alone, groups)
+
+
+def _one_tile(rows: Rows) -> Group:
+    """Return a group of the rows of one tile."""
+    places = {row: index(number) for number, row in enumerate(rows)}
+
+    def each_row(do: Callable[[PrimExpr], Stmt]) -> Stmt:
+        return seq(*(do(row) for row in rows))
+
+    return Group(len(rows), lambda do: do(rows), each_row, lambda row: places[row])
+
+
+def _tiles(first: PrimExpr, count: PrimExpr, size: int) -> Group:
+    """Return a group of ``count`` rows: tiles of ``size``, and one of those that are left."""
+
+    def tile(do: Callable[[Rows], Stmt], begin: PrimExpr, rows: int) -> Stmt:
+        names = [TirVar(f"row{n}", begin.dtype) for n in range(rows)]
+        return lets(names, [begin + n for n in range(rows)], do(names))
+
+    def tiles(do: Callable[[Rows], Stmt]) -> Stmt:
+        whole = serial(count // size, lambda n: tile(do, first + n * size, size), "tile")
+        left, begin = count % size, first + count // size * size
+        rest = [IfStmt(equal(left, rows), tile(do, begin, rows)) for rows in range(1, size)]
+        return seq(whole, *rest)
+
+    def each_row(do: Callable[[PrimExpr], Stmt]) -> Stmt:
+        return serial(count, lambda n: let(first + n, do, "row"), "n")
+
+    return Group(_MOST_ROWS, tiles, each_row, lambda row: row - first)
 
 
 def blocks(first: int, count: int, width: int, block: Callable[[PrimExpr, int], Stmt]) -> Stmt:

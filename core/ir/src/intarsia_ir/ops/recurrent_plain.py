@@ -21,6 +21,7 @@ from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .recurrent import check_layer, hidden_size, step_numbers
 from .recurrent_loops import (
+    Group,
     Layer,
     Rows,
     RowTile,
@@ -80,14 +81,14 @@ class Rnn(Op):
         return layer_loops("rnn", attrs.reverse, types, (), None, step, tile)
 
 
-def _step(layer: Layer, at: PrimExpr, rows: Rows, *, is_tanh: bool) -> Stmt:
+def _step(layer: Layer, at: PrimExpr, group: Group, *, is_tanh: bool) -> Stmt:
     """A step of a layer without gates.
 
     Four vectors of columns are accumulated together: one alone would wait for the latency of each
     multiply-add.
     """
 
-    def columns(j: PrimExpr, width: int, count: int) -> Stmt:
+    def columns(rows: Rows, j: PrimExpr, width: int, count: int) -> Stmt:
         starts = [
             [items(layer.given[0], at, row, j + number * width, width) for number in range(count)]
             for row in rows
@@ -105,7 +106,10 @@ def _step(layer: Layer, at: PrimExpr, rows: Rows, *, is_tanh: bool) -> Stmt:
 
         return layer.products(layer.last(rows), range(count), j, starts, each(rows, one), width)
 
-    return layer.over_vectors(layer.hidden, columns)
+    def for_tiles(j: PrimExpr, width: int, count: int) -> Stmt:
+        return group.tiles(lambda rows: columns(rows, j, width, count))
+
+    return layer.over_vectors(layer.hidden, for_tiles)
 
 
 DERIVATIVES.refuse("training goes through unrolled steps: no rule is written", Rnn)

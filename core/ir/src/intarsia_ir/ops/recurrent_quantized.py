@@ -24,7 +24,7 @@ from ..tir.expr import (
 )
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
-from .recurrent_loops import Layer, Rows, Sums, items, readers, set_items, spread
+from .recurrent_loops import Group, Layer, Rows, Sums, items, readers, set_items, spread
 
 Update: TypeAlias = Callable[[PrimExpr, PrimExpr, Sequence[PrimExpr]], Stmt]
 """``update(row, first, gates)``: writes columns of a state, from those of its gates."""
@@ -33,9 +33,14 @@ Update: TypeAlias = Callable[[PrimExpr, PrimExpr, Sequence[PrimExpr]], Stmt]
 def quantized_step(
     layer: Layer,
     at: PrimExpr,
-    rows: Rows,
+    group: Group,
     update: Update,
 ) -> Stmt:
+    """Do :func:`_quantized_tile` for each tile of rows."""
+    return group.tiles(lambda rows: _quantized_tile(layer, at, rows, update))
+
+
+def _quantized_tile(layer: Layer, at: PrimExpr, rows: Rows, update: Update) -> Stmt:
     """Round states, add their products to the gates, and do ``update(row, first, gates)`` with all.
 
     Products of a byte and of a byte less a zero point are whole numbers below 2**16, so sums of

@@ -30,6 +30,7 @@ from intarsia_ir.graph.op import Op, OpAttrs, OpKind, operator
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.ops.recurrent import Lstm, lstm_loops
 from intarsia_ir.ops.recurrent_loops import (
+    Group,
     Layer,
     Rows,
     RowTile,
@@ -57,6 +58,7 @@ from intarsia_runtime.dtype import DType
 
 from .int8x4 import dot4_by_shifts, pack_int8x4_dense
 from .packing import INT8_PER_WORD, unpack_dense, unpack_int8x4
+from .tiling import CpuTiling
 
 Array = np.ndarray
 
@@ -78,21 +80,24 @@ class ByteDot(Struct, frozen=True):
     lanes: int
 
 
-def byte_lstm(node: Call, args: Sequence[Expr], lanes: int) -> Expr | None:
+def byte_lstm(node: Call, args: Sequence[Expr], tiling: CpuTiling) -> Expr | None:
     """Return ``cpu.qlstm`` for an LSTM with rounded states; ``None`` if its weight is none for it.
 
     Args:
         node: ``nn.lstm``.
         args: Its operands as they are now.
-        lanes: Elements of a vector of 32 bits.
+        tiling: What the machine has; one that cannot multiply unsigned bytes takes none.
     """
+    int8x4 = tiling.int8x4
+    if int8x4 is None or int8x4.add is dot4_by_shifts or int8x4.signed:
+        return None
     attrs, weight = node.attrs, args[3]
     if not isinstance(attrs, Lstm.Attrs) or not attrs.quantize_state:
         return None
     if not isinstance(weight, Constant) or weight.type.dtype is not DType.INT8:
         return None
     hidden, width = weight.data.shape
-    panel = PANEL_VECTORS * lanes
+    panel = PANEL_VECTORS * tiling.lanes
     if hidden % INT8_PER_WORD or width % panel:
         return None
     packed = constant(pack_int8x4_dense(weight.data, panel), span=node.span)
@@ -140,8 +145,8 @@ class ByteLstm(Op):
     def tiled(tile: RowTile, dot: ByteDot, attrs: Attrs, *types: TensorType) -> PrimFunc:
         """The loops for a machine."""
 
-        def step(layer: Layer, at: PrimExpr, rows: Rows, update: Update) -> Stmt:
-            return _Step(layer, dot, at, rows).stmt(update)
+        def step(layer: Layer, at: PrimExpr, group: Group, update: Update) -> Stmt:
+            return group.tiles(lambda rows: _Step(layer, dot, at, rows).stmt(update))
 
         return lstm_loops("byte_lstm", types, step, tile, reverse=attrs.reverse)
 

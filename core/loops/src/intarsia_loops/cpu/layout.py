@@ -38,7 +38,7 @@ from intarsia_ir.ops.nn import Conv, Matmul
 from intarsia_ir.ops.pooling import AvgPool, MaxPool, PoolAttrs
 from intarsia_ir.ops.qnn import Lookup
 from intarsia_ir.ops.qnn_elements import Mean
-from intarsia_ir.ops.recurrent import Lstm
+from intarsia_ir.ops.recurrent import Gru, Lstm
 from intarsia_ir.ops.reduce import ReduceOp
 from intarsia_ir.ops.sampling import GridSample
 from intarsia_ir.ops.shape import Concatenate, Transpose
@@ -53,9 +53,7 @@ from .bf16x2 import (
     Bf16x2Dense,
     padded_channels,
 )
-from .byte_lstm import byte_lstm
 from .dense import product_width
-from .int8x4 import dot4_by_shifts
 from .integer_sums import conv_sums_of, dense_sums_of, is_quantized_linear
 from .layout_rules import (
     Users,
@@ -80,6 +78,7 @@ from .operators import (
     Winograd,
     packed_attrs,
 )
+from .packed_layers import packed_layer
 from .pools import suits_nchw_pool
 from .quantize import conv_of, dense_of, padded
 from .relayout import (
@@ -140,8 +139,11 @@ class _Layout(Struct):
 
     def visit(self, node: Expr) -> None:
         """Build the equivalent of a node whose operands have been visited."""
-        if isinstance(node, Call) and node.op is Lstm and self._byte_lstm(node):
-            return
+        if isinstance(node, Call) and node.op in (Lstm, Gru):
+            made = packed_layer(node, [self.plain(arg) for arg in node.args], self.tiling)
+            if made is not None:
+                self.first[node] = made
+                return
         if isinstance(node, Call) and may_convert(node) and self._convert(node):
             return
         if isinstance(node, TupleGetItem) and node.tuple in self.last:
@@ -198,19 +200,6 @@ class _Layout(Struct):
             return False
         source = self.channels_last(node.args[0])
         return self._set(node, call(node.op, source, attrs=attrs, span=node.span))
-
-    def _byte_lstm(self, node: Call) -> bool:
-        """A layer that multiplies bytes, where the machine has instructions for that."""
-        int8x4 = self.tiling.int8x4
-        if int8x4 is None or int8x4.add is dot4_by_shifts or self.tiling.lanes not in (4, 8, 16):
-            return False
-        if int8x4.signed:
-            return False  # its loops quantize to bytes without sign
-        made = byte_lstm(node, [self.plain(arg) for arg in node.args], self.tiling.lanes)
-        if made is None:
-            return False
-        self.first[node] = made
-        return True
 
     def _set(self, node: Expr, value: Expr) -> bool:
         self.last[node] = value

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from intarsia_ir.graph.expr import Call, tensor_type
 from intarsia_ir.ops.recurrent import Gru, Lstm
-from intarsia_ir.ops.recurrent_loops import RowTile
 from intarsia_ir.ops.recurrent_plain import Rnn
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
@@ -24,10 +23,8 @@ from intarsia_runtime.dtype import DType
 from ..targets import LoopTarget
 from .byte_lstm import ByteDot, ByteLstm
 from .int8x4_schedules import Schedule
+from .packed_layers import PackedLayer, row_tile
 from .tiling import CpuTiling
-
-_MANY_REGISTERS = 12
-"""Rows of a product's tile, two vectors wide, that only 32 vector registers hold."""
 
 
 class RecurrentSchedules(Struct, frozen=True):
@@ -41,7 +38,7 @@ class RecurrentSchedules(Struct, frozen=True):
 
     def table(self) -> Mapping[str, Schedule]:
         """Return operator name to its schedule."""
-        names = ("nn.gru", "nn.lstm", "nn.rnn", "cpu.qlstm")
+        names = ("nn.gru", "nn.lstm", "nn.rnn", "cpu.qlstm", "cpu.recurrent")
         return MappingProxyType(dict.fromkeys(names, self.layer))
 
     def layer(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
@@ -50,13 +47,15 @@ class RecurrentSchedules(Struct, frozen=True):
         tiling = self.tiling_of(target, DType.FLOAT32)
         if not isinstance(call, Call) or tiling.lanes not in (4, 8, 16):
             return None
-        tile = RowTile(4 if tiling.rows >= _MANY_REGISTERS else 2, tiling.lanes)
+        tile = row_tile(tiling)
         types = [tensor_type(argument) for argument in call.args]
         match call.attrs:
             case Lstm.Attrs():
                 return Lstm.tiled(tile, call.attrs, *types)
             case Gru.Attrs():
                 return Gru.tiled(tile, call.attrs, *types)
+            case PackedLayer.Attrs():
+                return PackedLayer.tiled(tile, call.attrs, *types)
             case Rnn.Attrs():
                 return Rnn.tiled(tile, call.attrs, *types)
             case ByteLstm.Attrs() if tiling.int8x4 is not None:

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers whose weight is packed in blocks of columns: which become one, and its loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from intarsia_ir.graph.expr import Call, Expr, Var, call, constant, tensor_type
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops.recurrent import Gru, Lstm
+from intarsia_ir.ops.recurrent_loops import RowTile
+from intarsia_ir.tir.interp import run as run_kernel
+from intarsia_loops.cpu.packed_layers import (
+    PackedLayer,
+    layer_deferred,
+    packed_layer,
+    unpack_layer,
+)
+from intarsia_loops.cpu.tiling import CpuTiling
+from intarsia_runtime.dtype import DType
+
+AVX512 = CpuTiling(lanes=16, rows=14)
+
+
+def gru(weight: Expr) -> Call:
+    hidden = tensor_type(weight).static_shape[0]
+    shapes = {"x": (2, 3, 3 * hidden), "h": (3, hidden), "bias": (3 * hidden,)}
+    x, h, bias = (Var(name, TensorType(shape, DType.FLOAT32)) for name, shape in shapes.items())
+    return call(Gru, x, h, weight, bias, attrs=Gru.Attrs(linear_before_reset=True))
+
+
+def test_a_block_has_a_cache_line_of_each_gate() -> None:
+    weight = np.arange(20 * 60, dtype=np.float32).reshape(20, 60)
+    packed = layer_deferred(weight, 3, 16).array()
+    assert packed.shape == (2, 20, 3, 16)
+    np.testing.assert_array_equal(packed[0, 7, 2], weight[7, 40:56])
+    np.testing.assert_array_equal(packed[1, 7, 2], [*weight[7, 56:60], *[0] * 12])
+    np.testing.assert_array_equal(unpack_layer(packed), weight)
+
+
+@pytest.mark.parametrize(
+    ("weight", "is_made"),
+    [
+        (constant(np.ones((64, 192), np.float32)), True),
+        (constant(np.ones((48, 144), np.float32)), False),  # 27 KiB stay in the first-level cache
+        (Var("r", TensorType((64, 192), DType.FLOAT32)), False),
+    ],
+)
+def test_which_weights_are_packed(weight: Expr, is_made: bool) -> None:
+    node = gru(weight)
+    made = packed_layer(node, node.args, AVX512)
+    assert (made is not None) == is_made
+    if made is not None:
+        assert isinstance(made, Call)
+        assert made.type == node.type
+        assert made.attrs == PackedLayer.Attrs(kind="gru", linear_before_reset=True)
+        assert tensor_type(made.args[2]).shape == (4, 64, 3, 16)
+
+
+def test_no_weight_is_packed_without_vectors() -> None:
+    node = gru(constant(np.ones((64, 192), np.float32)))
+    assert packed_layer(node, node.args, CpuTiling(lanes=1, rows=4)) is None
+
+
+@pytest.mark.parametrize("tile", [RowTile(), RowTile(4, 16), RowTile(2, 8)])
+@pytest.mark.parametrize("batch", [1, 3, 5])
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        PackedLayer.Attrs(kind="lstm", reverse=True),
+        PackedLayer.Attrs(kind="gru"),
+        PackedLayer.Attrs(kind="gru", linear_before_reset=True),
+    ],
+)
+def test_loops_are_those_of_the_reference(
+    attrs: PackedLayer.Attrs, batch: int, tile: RowTile
+) -> None:
+    hidden, rng = 20, np.random.default_rng(batch)
+    gates = 4 if attrs.kind == "lstm" else 3
+    x = rng.standard_normal((3, batch, gates * hidden), np.float32)
+    states = [rng.standard_normal((batch, hidden), np.float32) for _ in range(gates - 2)]
+    weight = rng.standard_normal((hidden, gates * hidden), np.float32) / 4
+    bias = [] if gates == 4 else [rng.standard_normal(gates * hidden, np.float32)]
+    given = (x, *states, layer_deferred(weight, gates, 16).array(), *bias)
+    types = [TensorType(each.shape, DType(each.dtype.name)) for each in given]
+    kernel = PackedLayer.tiled(tile, attrs, *types)
+    made = [np.zeros(each.shape, np.float32) for each in kernel.output_params]
+    run_kernel(kernel, *given, *made)
+    if gates == 4:
+        wanted = Lstm.reference(Lstm.Attrs(reverse=True), x, *states, weight)
+    else:
+        own = Gru.Attrs(linear_before_reset=attrs.linear_before_reset)
+        wanted = Gru.reference(own, x, *states, weight, *bias)
+    for found, packed, expected in zip(
+        made, PackedLayer.reference(attrs, *given), wanted, strict=True
+    ):
+        np.testing.assert_array_equal(packed, expected)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
