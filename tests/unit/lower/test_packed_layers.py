@@ -9,7 +9,7 @@ import pytest
 from intarsia_ir.graph.expr import Call, Expr, Var, call, constant, tensor_type
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.recurrent import Gru, Lstm
-from intarsia_ir.ops.recurrent_loops import RowTile
+from intarsia_ir.ops.recurrent_rows import RowTile
 from intarsia_ir.tir.interp import run as run_kernel
 from intarsia_loops.cpu.packed_layers import (
     PackedLayer,

@@ -8,6 +8,8 @@ import pytest
 
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.recurrent_rows import RowTile
+from intarsia_ir.tir.interp import run
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
 
@@ -107,6 +109,33 @@ def test_gru(
         states[at] = h
     attrs = {"reverse": reverse, "linear_before_reset": before}
     check_operator([states, h], "nn.gru", x, first, r, bias, **attrs)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 5, 6, 8, 9])
+@pytest.mark.parametrize(
+    ("name", "gates", "attrs"),
+    [
+        ("nn.lstm", 4, {}),
+        ("nn.gru", 3, {"linear_before_reset": True}),
+        ("nn.gru", 3, {"linear_before_reset": False}),
+        ("nn.rnn", 1, {"activation": "tanh"}),
+    ],
+)
+def test_rows_that_go_along_together(
+    name: str, gates: int, attrs: dict[str, object], batch: int
+) -> None:
+    """Four of them, or five where one would be left."""
+    op, steps, hidden = OPERATORS[name], 3, 6
+    states = [floats(batch, hidden)] * (2 if name == "nn.lstm" else 1)
+    weight = floats(hidden, gates * hidden) / 4
+    more = [floats(gates * hidden)] if name == "nn.gru" else []
+    operands = [floats(steps, batch, gates * hidden), *states, weight, *more]
+    types = [TensorType(array.shape, DType.FLOAT32) for array in operands]
+    wanted = op.reference(op.Attrs(**attrs), *operands)
+    found = [np.full_like(array, np.nan) for array in wanted]
+    run(op.tiled(RowTile(4, 4), op.Attrs(**attrs), *types), *operands, *found)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,7 @@ from .arrays import Array, sigmoid
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .recurrent_loops import (
-    Group,
     Layer,
-    Rows,
-    RowTile,
     buffer_of,
     each,
     gru_after,
@@ -39,6 +36,7 @@ from .recurrent_loops import (
     tanh_of,
 )
 from .recurrent_quantized import Update, quantized_step
+from .recurrent_rows import Group, Rows, RowTile
 from .type_rules import operands, same_size, shape_text
 
 _WHOLE = (DType.INT8, DType.INT16)

@@ -6,10 +6,6 @@ vector of the weight is then read once for all of them, and sums of several rows
 a multiply-add that those of one wait for. With 4 rows and 4 gates 16 accumulators, 4 vectors of the
 weight and 1 broadcast element of a state take 21 of 32 zmm; with 2 rows 8 + 4 + 1 = 13 of 16 ymm.
 
-A weight that no second-level cache holds is read from farther away in every step. Then up to 8 rows
-go along together: what a block of columns of the gates has of the weight (115 KiB of 4 MiB with 600
-columns) is read once in a step, and multiplied with one tile of rows after the other.
-
 Most layers begin with a state of zeros. Then the first step has no product to compute: a third of
 the time of three steps.
 """
@@ -27,12 +23,11 @@ from intarsia_runtime.dtype import DType
 
 from ..graph.types import TensorType
 from ..tir.buffer import Buffer, MemoryScope
-from ..tir.build import allocate, let, lets, load, parallel, seq, serial
+from ..tir.build import allocate, let, lets, load, seq, serial
 from ..tir.expr import (
     BinaryOp,
     Broadcast,
     FloatImm,
-    IntImm,
     Load,
     PrimExpr,
     Ramp,
@@ -42,64 +37,22 @@ from ..tir.expr import (
     equal,
     index,
     intrinsic,
-    minimum,
     select,
 )
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
-from ..tir.stmt import IfStmt, Stmt, Store
+from ..tir.stmt import Stmt, Store
 from ..tir.tensor import extents
+from .recurrent_rows import Group, Rows, RowTile, over_rows
 
 _WIDTHS = (32, 16, 8, 4, 2, 1)
 """Columns of each gate whose sums are in registers together, the widest first."""
-
-_STREAMED_BYTES = 1 << 20
-"""Weights from so many bytes on are read from behind the second-level cache."""
-
-_MOST_ROWS = 8
-"""Rows that share what they read of such a weight; more of them are shared by the threads."""
-
-
-Rows: TypeAlias = "Sequence[PrimExpr]"
-"""Rows of a batch that go along the sequence together."""
 
 Sums: TypeAlias = "Sequence[Sequence[PrimExpr]]"
 """For each row, values of each gate."""
 
 Reader: TypeAlias = Callable[[PrimExpr], PrimExpr]
 """Reads an element of a state."""
-
-
-class Group(Struct, frozen=True):
-    """Rows of a batch that go along the sequence together.
-
-    Attributes:
-        most: How many they are at most.
-        tiles: ``tiles(do)``: does ``do(rows)`` for each tile of them.
-        rows: ``rows(do)``: does ``do(row)`` for each of them.
-        place: ``place(row)``: the number of a row among them.
-    """
-
-    most: int
-    tiles: Callable[[Callable[[Rows], Stmt]], Stmt]
-    rows: Callable[[Callable[[PrimExpr], Stmt]], Stmt]
-    place: Callable[[PrimExpr], PrimExpr]
-
-
-class RowTile(Struct, frozen=True):
-    """How many rows go along together, and most columns of a gate whose sums are in registers."""
-
-    rows: int = 1
-    width: int = 16
-
-    def alone(self, weight: Buffer) -> int:
-        """Return most columns of a gate for a row that goes alone.
-
-        They are two vectors, so that 8 sums of 4 gates hide the latency of a multiply-add, and at
-        least 16; of a packed weight a block, which comes from a cache that is slower than this.
-        """
-        most = max(16, 2 * self.width) if self.rows > 1 else self.width
-        return min(most, weight.shape[3]) if len(weight.shape) == 4 else most
 
 
 class Layer(Struct, frozen=True):
@@ -256,7 +209,6 @@ def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
         Buffer(name, (group.most, hidden), DType.FLOAT32, MemoryScope.STACK)
         for name in ("update", "reset")
     )
-    place = group.place
 
     def start(row: PrimExpr, gate: int, j: PrimExpr, width: int) -> PrimExpr:
         return layer.gate(at, row, gate, j, width) + items(bias, j + gate * hidden, width)
@@ -264,15 +216,18 @@ def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
     def gates(rows: Rows, j: PrimExpr, width: int) -> Stmt:
         def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
             old = items(layer.final, row, j, width)
-            kept = set_items(reset, place(row), j, sigmoid_of(sums[1]) * old)
-            return seq(set_items(update, place(row), j, sigmoid_of(sums[0])), kept)
+            kept = set_items(reset, row - group.first, j, sigmoid_of(sums[1]) * old)
+            return seq(set_items(update, row - group.first, j, sigmoid_of(sums[0])), kept)
 
         starts = [[start(row, gate, j, width) for gate in range(2)] for row in rows]
         return layer.products(layer.last(rows), range(2), j, starts, each(rows, one))
 
     def new(rows: Rows, j: PrimExpr, width: int) -> Stmt:
         def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
-            old, part = items(layer.final, row, j, width), items(update, place(row), j, width)
+            old, part = (
+                items(layer.final, row, j, width),
+                items(update, row - group.first, j, width),
+            )
 
             def put(value: PrimExpr) -> Stmt:
                 return layer.put(at, row, j, value + part * (old - value))
@@ -280,7 +235,7 @@ def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
             return let(tanh_of(sums[0]), put, "new")
 
         starts = [[start(row, 2, j, width)] for row in rows]
-        states = [partial(load, reset, place(row)) for row in rows]
+        states = [partial(load, reset, row - group.first) for row in rows]
         return layer.products(states, (2,), j, starts, each(rows, one))
 
     return allocate(
@@ -289,8 +244,32 @@ def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
 
 
 def each(rows: Rows, one: Callable[[PrimExpr, Sequence[PrimExpr]], Stmt]) -> Callable[[Sums], Stmt]:
-    """Do ``one(row, sums)`` for each row."""
-    return lambda sums: seq(*(one(row, own) for row, own in zip(rows, sums, strict=True)))
+    """Do ``one(row, sums)`` for each row, in a loop if there are several, which are neighbours.
+
+    Functions of gates are most of the code of a step: written out for each row, they would take
+    several times as long to compile.
+    """
+    if len(rows) == 1:
+        return lambda sums: one(rows[0], sums[0])
+
+    def looped(sums: Sums) -> Stmt:
+        width, gates = sums[0][0].lanes, range(len(sums[0]))
+        shape = (len(rows), len(gates), width)
+        kept = Buffer("kept", shape, DType.FLOAT32, MemoryScope.STACK)
+        stored = [
+            set_items(kept, index(number), index(gate), index(0), own[gate])
+            for number, own in enumerate(sums)
+            for gate in gates
+        ]
+
+        def row(number: PrimExpr) -> Stmt:
+            names = [TirVar(f"total{gate}", DType.FLOAT32, width) for gate in gates]
+            values = [items(kept, number, gate, index(0), width) for gate in gates]
+            return lets(names, values, one(rows[0] + number, names))
+
+        return allocate([kept], seq(*stored, serial(len(rows), row, "row")))
+
+    return looped
 
 
 def layer_loops(
@@ -344,91 +323,10 @@ def layer_loops(
         body = seq(set_items(size, index(0), zero), group.rows(first), *more, go)
         return allocate((size,), body)
 
-    if batch == 1:
-        whole = along(_one_tile([index(0)]), replace(layer, width=tile.alone(layer.weight)))
-    elif _share_the_weight(batch, tile, weight):
-        whole = _over_groups(batch, tile, layer, along)
-    else:
-        whole = _over_rows(batch, tile, layer, along)
+    whole = over_rows(
+        batch, tile, weight, lambda group, width: along(group, replace(layer, width=width))
+    )
     return PrimFunc(name, (*given, states, final, *kept), 2 + len(kept), whole)
-
-
-def _share_the_weight(batch: int, tile: RowTile, weight: Buffer) -> bool:
-    """Whether several tiles of rows read a weight together that no cache holds."""
-    extent = index(batch)
-    is_one_tile = isinstance(extent, IntImm) and extent.value <= tile.rows
-    is_streamed = weight.dtype is DType.FLOAT32 and weight.bytes >= _STREAMED_BYTES
-    return is_streamed and tile.rows > 1 and not is_one_tile
-
-
-def _over_rows(
-    batch: int, tile: RowTile, layer: Layer, along: Callable[[Group, Layer], Stmt]
-) -> Stmt:
-    """Do ``along(rows, layer)`` for groups of a tile's rows, and for one of those that are left."""
-    parts: list[Stmt] = []
-    left, done = batch, index(0)
-    for size in range(tile.rows, 0, -1):
-        own = replace(layer, width=tile.alone(layer.weight)) if size == 1 else layer
-
-        def group(
-            number: PrimExpr, size: int = size, done: PrimExpr = done, own: Layer = own
-        ) -> Stmt:
-            first = done + number * size
-            names = [TirVar(f"row{n}", first.dtype) for n in range(size)]
-            return lets(names, [first + n for n in range(size)], along(_one_tile(names), own))
-
-        parts.append(parallel(left // size, group))
-        done = done + index(left // size) * size
-        left = left % size
-    return seq(*parts)
-
-
-def _over_groups(
-    batch: int, tile: RowTile, layer: Layer, along: Callable[[Group, Layer], Stmt]
-) -> Stmt:
-    """Do ``along(group, layer)`` for groups of several tiles, which share what they read."""
-
-    def group(number: PrimExpr) -> Stmt:
-        first, count = TirVar("first"), TirVar("count")
-        begin = number * _MOST_ROWS
-        values = [begin, minimum(index(_MOST_ROWS), index(batch) - begin)]
-        return lets((first, count), values, along(_tiles(first, count, tile.rows), layer))
-
-    groups = parallel((batch + (_MOST_ROWS - 1)) // _MOST_ROWS, group)
-    if isinstance(index(batch), IntImm):
-        return groups
-    own = replace(layer, width=tile.alone(layer.weight))
-    alone = parallel(batch, lambda row: along(_one_tile([row]), own))
-    return IfStmt(index(batch) < 2, alone, groups)
-
-
-def _one_tile(rows: Rows) -> Group:
-    """Return a group of the rows of one tile."""
-    places = {row: index(number) for number, row in enumerate(rows)}
-
-    def each_row(do: Callable[[PrimExpr], Stmt]) -> Stmt:
-        return seq(*(do(row) for row in rows))
-
-    return Group(len(rows), lambda do: do(rows), each_row, lambda row: places[row])
-
-
-def _tiles(first: PrimExpr, count: PrimExpr, size: int) -> Group:
-    """Return a group of ``count`` rows: tiles of ``size``, and one of those that are left."""
-
-    def tile(do: Callable[[Rows], Stmt], begin: PrimExpr, rows: int) -> Stmt:
-        names = [TirVar(f"row{n}", begin.dtype) for n in range(rows)]
-        return lets(names, [begin + n for n in range(rows)], do(names))
-
-    def tiles(do: Callable[[Rows], Stmt]) -> Stmt:
-        whole = serial(count // size, lambda n: tile(do, first + n * size, size), "tile")
-        left, begin = count % size, first + count // size * size
-        rest = [IfStmt(equal(left, rows), tile(do, begin, rows)) for rows in range(1, size)]
-        return seq(whole, *rest)
-
-    def each_row(do: Callable[[PrimExpr], Stmt]) -> Stmt:
-        return serial(count, lambda n: let(first + n, do, "row"), "n")
-
-    return Group(_MOST_ROWS, tiles, each_row, lambda row: row - first)
 
 
 def blocks(first: int, count: int, width: int, block: Callable[[PrimExpr, int], Stmt]) -> Stmt:

@@ -20,16 +20,8 @@ from .arrays import Array
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .recurrent import check_layer, hidden_size, step_numbers
-from .recurrent_loops import (
-    Group,
-    Layer,
-    Rows,
-    RowTile,
-    each,
-    items,
-    layer_loops,
-    tanh_of,
-)
+from .recurrent_loops import Layer, each, items, layer_loops, tanh_of
+from .recurrent_rows import Group, Rows, RowTile
 from .type_rules import operands
 
 

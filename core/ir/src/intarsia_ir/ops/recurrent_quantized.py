@@ -24,7 +24,8 @@ from ..tir.expr import (
 )
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
-from .recurrent_loops import Group, Layer, Rows, Sums, items, readers, set_items, spread
+from .recurrent_loops import Layer, Sums, items, readers, set_items, spread
+from .recurrent_rows import Group, Rows
 
 Update: TypeAlias = Callable[[PrimExpr, PrimExpr, Sequence[PrimExpr]], Stmt]
 """``update(row, first, gates)``: writes columns of a state, from those of its gates."""

@@ -52,7 +52,7 @@ def serial(extent: PrimExpr | int, body: Callable[[PrimExpr], Stmt], name: str =
     return For(var, index(extent), ForKind.SERIAL, body(var))
 
 
-def parallel(extent: int, body: Callable[[PrimExpr], Stmt], name: str = "row") -> Stmt:
+def parallel(extent: PrimExpr | int, body: Callable[[PrimExpr], Stmt], name: str = "row") -> Stmt:
     """The same, its iterations independent of one another and in any order."""
     var = TirVar(name)
     return For(var, index(extent), ForKind.PARALLEL, body(var))

@@ -19,7 +19,7 @@ from intarsia_ir.graph.expr import Call, Constant, Expr, call, constant
 from intarsia_ir.graph.op import Op, OpAttrs, OpKind, operator
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.ops.recurrent import Gru, Lstm
-from intarsia_ir.ops.recurrent_loops import RowTile
+from intarsia_ir.ops.recurrent_rows import RowTile
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.writing.deferred import DeferredArray
 from intarsia_runtime.dtype import DType
