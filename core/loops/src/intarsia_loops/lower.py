@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, tensor_type
+from intarsia_ir.graph.guards import guards_apart
 from intarsia_ir.graph.size_scopes import defined_sizes
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.graph.walk import calls, post_order
@@ -216,7 +217,8 @@ class _Kernels(Struct):
         shared = _structure(general.group)
         if shared not in self.by_structure:
             one = replace(general.group, name=f"{group.name}_any")
-            self.by_structure[shared] = _bounded(_kernel(one, self.backend), self.backend)
+            with guards_apart():  # those of the group as it is are known
+                self.by_structure[shared] = _bounded(_kernel(one, self.backend), self.backend)
 
     def kernels(self) -> tuple[dict[KernelCall, PrimFunc], tuple[PrimFunc, ...]]:
         """Return the kernel of each call, and all kernels of the module."""
