@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Constant, Function, Var
 from intarsia_ir.graph.types import TensorType
-from intarsia_ir.writing.deferred import Content
+from intarsia_ir.writing.deferred import Content, are_alike
 from intarsia_runtime.artifact.plan import (
     Argument,
     ArgumentSource,
@@ -84,6 +84,7 @@ class StepPlanner(Struct):
         spots: Where values lie, by now.
         live_ranges: Of the temporaries.
         constants: What steps read of the model's weights.
+        constant_kinds: Names of those of one shape and element type.
         called: Numbers of the regions that are called.
         stages: Names of the sizes that each step reads which reads sizes.
         computed: All of them, from the beginning.
@@ -96,6 +97,9 @@ class StepPlanner(Struct):
     constants: dict[str, Content] = field(default_factory=dict[str, Content])
     called: dict[str, int] = field(default_factory=dict[str, int])
     constant_numbers: dict[int, int] = field(default_factory=dict[int, int])
+    constant_kinds: dict[tuple[tuple[int, ...], str], list[str]] = field(
+        default_factory=dict[tuple[tuple[int, ...], str], list[str]]
+    )
     loops: list[set[int]] = field(default_factory=list[set[int]])
     reads: dict[FusedFunction, Counter[NodeResult]] = field(
         default_factory=dict[FusedFunction, Counter[NodeResult]]
@@ -212,10 +216,27 @@ class StepPlanner(Struct):
     def _constant(self, node: Constant) -> int:
         key = id(node.content)
         if key not in self.constant_numbers:
-            name = _unique(node.name or f"constant_{len(self.constants)}", self.constants)
-            self.constants[name] = node.content
-            self.constant_numbers[key] = len(self.constants) - 1
-        return self.constant_numbers[key]
+            self.constant_numbers[key] = self._known_constant(node) or self._new_constant(node)
+        return self.constant_numbers[key] - 1
+
+    def _known_constant(self, node: Constant) -> int:
+        """Return the number, from 1 on, of a weight with equal elements; 0 if there is none.
+
+        Functions that control flow chooses from may have the same weights, each packed anew.
+        """
+        if not self.callees.functions:
+            return 0
+        kind = (node.content.shape, node.content.dtype.str)
+        alike = self.constant_kinds.setdefault(kind, [])
+        known = next((name for name in alike if are_alike(self.constants[name], node.content)), "")
+        return [*self.constants].index(known) + 1 if known else 0
+
+    def _new_constant(self, node: Constant) -> int:
+        name = _unique(node.name or f"constant_{len(self.constants)}", self.constants)
+        self.constants[name] = node.content
+        kind = (node.content.shape, node.content.dtype.str)
+        self.constant_kinds.setdefault(kind, []).append(name)
+        return len(self.constants)
 
     def _kernel(self, item: KernelCall) -> KernelStep:
         kernel = self.callees.kernels[item]

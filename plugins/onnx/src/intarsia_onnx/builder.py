@@ -41,6 +41,7 @@ class Builder:
         """
         if attrs is None:
             attrs = NO_ATTRS if op.Attrs is OpAttrs else op.Attrs()
+        args = self.folder.broadcasts.expanded(self, op, args)
         sizes = self.folder.run_sizes.missing(attrs, args)
         if sizes and args:
             args = (call(WithSizes, args[0], *sizes, span=self.span), *args[1:])

@@ -24,6 +24,7 @@ from intarsia_ir.ops.unary import Cast
 from intarsia_runtime.errors import IntarsiaError, ResourceError
 from intarsia_runtime.size import Dim, maximum, minimum
 
+from .broadcasts import Broadcasts
 from .draws import Draws
 from .run_sizes import Hole, RunSizes
 from .size_quotients import quotients
@@ -42,6 +43,7 @@ class ConstantFolder:
 
     Attributes:
         run_sizes: The size variables that calls define.
+        broadcasts: The open sizes that are broadcast.
         draws: The streams of random numbers; ``None`` where none may be compiled.
         stacked: Tuples that are sequences of slices of their only field.
         ragged: Tuples that are sequences of elements of any sizes, with the rank of all.
@@ -55,6 +57,7 @@ class ConstantFolder:
         self._sizes: dict[Expr, np.ndarray | None] = {}
         self._partial: dict[Expr, np.ndarray] = {}
         self.run_sizes = RunSizes()
+        self.broadcasts = Broadcasts()
         self.draws: Draws | None = Draws()
         self.stacked: set[Expr] = set()
         self.ragged: dict[Expr, int | None] = {}

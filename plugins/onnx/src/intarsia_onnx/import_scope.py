@@ -47,6 +47,12 @@ class ImportScope(Struct):
         """Return the scope as it is now; what is added to one is not in the other."""
         return replace(self, values=dict(self.values), stored=dict(self.stored))
 
+    def anew(self) -> ImportScope:
+        """Return the scope of a model before its nodes, with weights as far as they were used."""
+        known = {info.name for info in self.graph.inputs} | self.graph.initializers.keys()
+        values = {name: value for name, value in self.values.items() if name in known}
+        return replace(self, values=values, stored=dict(self.stored))
+
     def stored_type(self, name: str) -> np.dtype | None:
         """Return the element type that the bytes of a value store; ``None`` for plain ones."""
         scope = self

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -12,7 +11,7 @@ import numpy as np
 
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Constant, Expr, Function, Var, constant, make_tuple, tensor_type
-from intarsia_ir.graph.guards import guards_apart, require_all
+from intarsia_ir.graph.guards import Guard, fixed_sizes, guards_apart, require_all
 from intarsia_ir.graph.module import IRModule, OnlyFor
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.arrays import numpy_dtype
@@ -20,9 +19,9 @@ from intarsia_ir.ops.evaluate import evaluate
 from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .builder import STATIC_HINT, Builder
-from .context import Converted, Converter, Diverging, Narrow, NodeContext
+from .context import Converter, Diverging, NodeContext
 from .converters.sequences import TAKE_SEQUENCES, is_sequence
-from .flow import Branch, Flow, chosen, fit_together, fits
+from .flow import Branch, Flow, choose_form, chosen, fit_together, fits
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node, ValueInfo
 from .implied import (
@@ -37,38 +36,16 @@ from .implied import (
 )
 from .import_scope import ImportScope, live_names, undefined, values_around, with_stored
 from .names import affected, converter_name, defines, needed_names, nodes_towards
+from .narrow import TAKE_NARROW, unwrapped
+from .refusals import report, unknown_operator
 from .structure import verify_graph
 from .tensors import check_sizes, named_dtype
 
-NAMES_SHOWN = 10
 MAX_WRITTEN = 1 << 16
 """Most nodes that are imported once more for derivatives, and for derivatives of these."""
 MAX_INSIDE = 1 << 16
 """Most nodes of graphs inside one node, turns of loops in each other counted; it may still run on
 the host."""
-MOVE_NARROW = frozenset(
-    {
-        *("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze"),
-        *("Tile", "Transpose", "Unsqueeze"),
-    }
-)
-"""Operators that move elements of their first operand and need not know what they are."""
-TAKE_NARROW = MOVE_NARROW | {
-    "BitCast",
-    "Cast",
-    "CastLike",
-    "DequantizeLinear",
-    "QuantizeLinear",
-    "Shape",
-    "com.microsoft::GatherBlockQuantized",
-}
-"""Operators that take numbers that are stored in bytes."""
-
-
-NCHWC = "com.microsoft.nchwc"
-NCHWC_HINT = (
-    "its layouts are those of one machine; save the model with an optimization level below 'all'"
-)
 
 
 class Importer:
@@ -117,7 +94,11 @@ class Importer:
         graph = self._model.graph
         scope = ImportScope(graph, None, self._model.opset)
         params = [param for info in graph.inputs for param in self._parameters(info, scope)]
-        results = self._import(scope)
+        with guards_apart() as found:
+            results = self._import(scope)
+        either = self._broadcast(scope.anew(), params, found.guards)
+        require_all(() if either else found.guards)
+        results = either or results
         for info, value in zip(graph.outputs, results, strict=True):
             if value is not None and is_sequence(value):
                 where = f"output '{info.name}'"
@@ -181,7 +162,11 @@ class Importer:
         node, functions = scope.graph.nodes[number], self._functions
         assert functions is not None  # nothing diverges without
         flow = Flow(functions, partial(values_around, scope.copied()))
-        trials = [self._trial(scope, number, branch) for branch in fork.branches]
+        trials: list[Branch | None] = []
+        for branch in fork.branches:
+            inner = scope.copied()
+            inner.values.update(zip(node.outputs, branch.results, strict=False))
+            trials.append(self._trial(inner, number + 1, branch.guards))
         both = [trial for trial in trials if trial is not None]
         tensors = all(not is_sequence(value) for trial in both for value in trial.results)
         if len(both) == 2 and tensors and fit_together(*both):
@@ -199,17 +184,57 @@ class Importer:
         require_all(chosen(self._folder, fork.condition, both[0] is trials[0], node.span))
         return [*both[0].results]
 
-    def _trial(self, scope: ImportScope, number: int, branch: Branch) -> Branch | None:
-        """Import what follows a node whose results are those of a branch; ``None`` if it fails."""
-        inner = scope.copied()
-        outputs = scope.graph.nodes[number].outputs
-        inner.values.update(zip(outputs, branch.results, strict=False))
+    def _broadcast(
+        self, scope: ImportScope, params: Sequence[Var], guards: Sequence[Guard]
+    ) -> list[Expr | None] | None:
+        """Import a model again: for open sizes that are equal, and for others that broadcast.
+
+        Args:
+            scope: The values of inputs and weights.
+            params: The inputs.
+            guards: What the model requires where the sizes are equal.
+
+        Returns:
+            What the run chooses; ``None`` if no open sizes are broadcast, or it must be one form.
+        """
+        functions, folder = self._functions, self._folder
+        is_drawn = folder.draws is not None and folder.draws.state is not None
+        if functions is None or not folder.broadcasts.pairs or self._only or is_drawn:
+            return None
+        if self._problems or self._unknown or fixed_sizes(guards):
+            return None
+        before = dict(functions)
+        functions.clear()
+        forms: list[Branch | None] = []
+        for is_general in (False, True):
+            folder.broadcasts.is_general = is_general
+            forms.append(self._trial(scope.copied(), 0, (), is_optional=False))
+        folder.broadcasts.is_general = False
+        equal, general = forms
+        if equal is not None and general is not None and fit_together(equal, general):
+            flow = Flow(functions, lambda: set[Expr](params))
+            return [*choose_form(flow, folder, equal, general)]
+        functions.clear()
+        functions.update(before)
+        return None
+
+    def _trial(
+        self, scope: ImportScope, start: int, guards: Sequence[Guard], *, is_optional: bool = True
+    ) -> Branch | None:
+        """Import the nodes of a graph from one on, as a branch; ``None`` if it fails.
+
+        Args:
+            scope: The values before, to which others are added.
+            start: Number of the first node.
+            guards: What must hold of sizes for these values.
+            is_optional: Whether what the nodes require of sizes need not hold for the model.
+        """
         before, unknown = self._problems, {key: [*old] for key, old in self._unknown.items()}
         self._problems = []
         try:
-            with guards_apart() as found, self._folder.run_sizes.apart():
-                require_all(branch.guards)
-                results = self._import(inner, number + 1)
+            with guards_apart() as found, self._folder.run_sizes.apart(is_optional=is_optional):
+                require_all(guards)
+                results = self._import(scope, start)
             values = tuple(value for value in results if value is not None)
             failed = bool(self._problems) or len(values) < len(results)
         except (ModelError, UnsupportedError, _BranchFailed):
@@ -447,45 +472,11 @@ class Importer:
         return [next(results) if name else None for name in node.outputs]
 
     def _report(self) -> UnsupportedError:
-        lines = [self._describe(*key, nodes) for key, nodes in self._unknown.items()]
-        if not lines and len(self._problems) == 1:
-            return self._problems[0]
-        lines += [f"{problem.where}: {problem.message}" for problem in self._problems]
-        hints = dict.fromkeys(problem.hint for problem in self._problems if problem.hint)
-        if any(domain == NCHWC for domain, _ in self._unknown):
-            hints[NCHWC_HINT] = None
-        if len(lines) == 1:
-            return UnsupportedError(lines[0], hint="\n".join(hints))
-        listing = "\n  ".join(lines)
-        message = f"{len(lines)} things in this model are not supported:\n  {listing}"
-        return UnsupportedError(message, hint="; ".join(hints))
+        return report(self._problems, self._unknown, self._model.opset, self._converters)
 
     def _describe(self, domain: str, op_type: str, nodes: Sequence[str]) -> str:
         """Say which operator is unknown, where it is, and which known one has a similar name."""
-        names = ", ".join(f"'{name}'" for name in nodes[:NAMES_SHOWN])
-        more = f" and {len(nodes) - NAMES_SHOWN} more" if len(nodes) > NAMES_SHOWN else ""
-        place = f"domain '{domain}'" if domain else f"opset {self._model.opset}"
-        text = f"operator '{op_type}' ({place}) is not supported; node {names}{more}"
-        near = difflib.get_close_matches(op_type, self._converters, 1)
-        return f"{text}; nearest supported operator: '{near[0]}'" if near else text
-
-
-def unwrapped(
-    node: Node,
-    converted: Converted,
-    operands: Sequence[np.dtype | None],
-    stored: dict[str, np.dtype],
-) -> tuple[Expr, ...]:
-    """Return what a converter gave as expressions; note in ``stored`` which are narrow bytes."""
-    results = converted if isinstance(converted, tuple) else (converted,)
-    if node.op_type in MOVE_NARROW and operands[0] is not None:
-        stored.update(dict.fromkeys((name for name in node.outputs if name), operands[0]))
-    found: list[Expr] = []
-    for name, value in zip(node.outputs, results, strict=False):
-        if isinstance(value, Narrow):
-            stored[name] = value.dtype
-        found.append(value.bytes if isinstance(value, Narrow) else value)
-    return tuple(found)
+        return unknown_operator(domain, op_type, nodes, self._model.opset, self._converters)
 
 
 class _BranchFailed(Exception):

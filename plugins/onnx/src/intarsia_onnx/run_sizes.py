@@ -41,6 +41,7 @@ class RunSizes:
         self._definers: dict[str, Expr] = {}
         self._carried: dict[Expr, frozenset[str]] = {}
         self._depth = 0
+        self._optional = 0
         self._depths: dict[str, int] = {}
 
     @property
@@ -56,8 +57,8 @@ class RunSizes:
 
     @property
     def is_apart(self) -> bool:
-        """Whether a branch is imported."""
-        return self._depth > 0
+        """Whether a branch is imported that may not be taken."""
+        return self._optional > 0
 
     def known(self, hole: Hole) -> Dim | None:
         """Return the variable of an element that has one."""
@@ -80,15 +81,21 @@ class RunSizes:
         self._depths[size.name] = self._depth
 
     @contextmanager
-    def apart(self) -> Generator[None]:
-        """Forget at the end which elements got a variable meanwhile: a branch defines its own."""
+    def apart(self, *, is_optional: bool = True) -> Generator[None]:
+        """Forget at the end which elements got a variable meanwhile: a branch defines its own.
+
+        Args:
+            is_optional: Whether what the branch requires of sizes need not hold for the model.
+        """
         before = dict(self._variables)
         self._depth += 1
+        self._optional += is_optional
         try:
             yield
         finally:
             self._variables = before
             self._depth -= 1
+            self._optional -= is_optional
 
     def missing(self, attrs: OpAttrs, operands: Iterable[Expr]) -> list[Expr]:
         """Return the calls that define sizes of attributes and that no operand depends on."""

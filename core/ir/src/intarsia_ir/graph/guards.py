@@ -177,16 +177,22 @@ def take_fixed_sizes(known: Collection[Guard]) -> dict[Dim, int]:
     returned.
     """
     collector = _COLLECTOR.get() or {}
-    fixed: dict[Dim, int] = {}
     later = [guard for guard in collector if guard not in known]
-    for guard in later:
+    fixed = fixed_sizes(later)
+    for guard in later if fixed else ():
+        del collector[guard]
+    return fixed
+
+
+def fixed_sizes(guards: Iterable[Guard]) -> dict[Dim, int]:
+    """Return the size variables of inputs that guards say are numbers."""
+    fixed: dict[Dim, int] = {}
+    for guard in guards:
         sides = (guard.left, guard.right)
         for size, number in (sides, sides[::-1]):
             is_variable = isinstance(size, Dim) and size.is_variable and COMPUTED not in size.name
             if isinstance(size, Dim) and is_variable and isinstance(number, int):
                 fixed.setdefault(size, number)
-    for guard in later if fixed else ():
-        del collector[guard]
     return fixed
 
 

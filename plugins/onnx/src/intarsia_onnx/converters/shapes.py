@@ -358,8 +358,8 @@ def expand(node: NodeContext) -> Expr:
     if any(isinstance(size, Dim) for size in (*sizes, *wanted)):
         x = node.reshape(node.input(0), _ones(node, sizes, wanted))
         wanted = _ones(node, wanted, sizes)
-        shape = extents(_broadcast(node, sizes_of(x), wanted))
-        return node.broadcast(node.behind(x, *wanted), shape)
+        x, joined = node.folder.broadcasts.spread(node, node.behind(x, *wanted), wanted)
+        return node.broadcast(x, extents(_broadcast(node, sizes_of(x), joined)))
     try:
         new = np.broadcast_shapes(numbers(sizes), numbers(wanted)) if len(wanted) <= 32 else None
     except ValueError:

@@ -24,10 +24,10 @@ from ..context import NodeContext
 from ..converters import TENSOR_CONVERTERS
 from ..fold import ConstantFolder
 from ..graph import Bodies, Graph, Node
-from ..importer import unwrapped
 from ..kernels import KERNELS, OWN_DOMAIN, Generators, NumpyCall, Value
 from ..kernels.strings import MOVES, Numbered
 from ..names import GRADIENT, converter_name, free_names
+from ..narrow import unwrapped
 from .program import PIECE
 from .recipes import NotingFolder, Recipe, Recipes, TooLargeError, Writer
 

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open sizes that are broadcast: equal in one form of a model, one of them 1 in the other.
+
+``x + y`` of ``[N, 8]`` and ``[M, 8]`` is right for ``N = M``, for ``N = 1`` and for ``M = 1``.
+Kernels are fastest where sizes are known to be equal, so a model is read for that, and the pairs
+of sizes are noted. Where there are some, it is read again for all sizes that broadcast: operands
+get the size of the result in front of the operator. The run compares the sizes and takes a form.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
+
+from intarsia_ir.graph.expr import Expr, call, tensor_type
+from intarsia_ir.graph.guards import COMPUTED, require_equal
+from intarsia_ir.graph.op import Op
+from intarsia_ir.graph.types import Dim, Size
+from intarsia_ir.ops import generate, nn
+from intarsia_ir.ops.indexing import Take
+from intarsia_ir.tir.tensor import extents
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import maximum, minimum, value_of
+
+if TYPE_CHECKING:
+    from .builder import Builder
+
+_INNER: Mapping[type[Op], int] = MappingProxyType({nn.Matmul: 2})
+"""How many of the last dimensions of an operator do not broadcast."""
+
+_TRIED = (1, 2, 3, 4, 5, 7, 8, 16, 17, 64)
+"""Values of size variables that are tried to find out whether a size may be 1."""
+
+_MOST_VARIABLES = 3
+"""Most size variables for which all combinations are tried; of others all are equal."""
+
+
+class Broadcasts:
+    """What is known of the sizes that are broadcast in a model.
+
+    Attributes:
+        is_general: Whether one of two open sizes may be 1; if not, they are taken to be equal.
+        pairs: The pairs of sizes that were taken to be equal, though one may be 1 alone.
+    """
+
+    def __init__(self) -> None:
+        self.is_general = False
+        self.pairs: dict[tuple[Size, Size], None] = {}
+        self._differ: dict[tuple[Size, Size], bool] = {}
+
+    def difference(self) -> Size:
+        """Return a size that is 0 where all pairs are equal, and positive elsewhere."""
+        total: Size = 0
+        for a, b in self.pairs:
+            total = total + (a - b) * (a - b)
+        return total
+
+    def expanded(self, builder: Builder, op: type[Op], args: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Return the operands of an operator, with the sizes that they are broadcast to.
+
+        Only open sizes that may be 1 next to others are changed.
+        """
+        inner = _INNER.get(op, 0)
+        if not (op.broadcasts or inner):
+            return tuple(args)
+        joined: list[Size] = []
+        for arg in args:
+            shape = tensor_type(arg).shape
+            joined = self.joined(joined, shape[: max(len(shape) - inner, 0)], op.name)
+        if not self.is_general:
+            return tuple(args)
+        return tuple(self._grown(builder, arg, joined, inner) for arg in args)
+
+    def spread(
+        self, builder: Builder, x: Expr, wanted: Sequence[Size]
+    ) -> tuple[Expr, Sequence[Size]]:
+        """Return a tensor and the sizes to expand it to, which no longer differ but for 1."""
+        joined = self.joined(tensor_type(x).shape, wanted, str(builder.span))
+        return (self._grown(builder, x, joined), joined) if self.is_general else (x, wanted)
+
+    def joined(self, a: Sequence[Size], b: Sequence[Size], why: str) -> list[Size]:
+        """Return the sizes that two shapes are broadcast to, as far as this is our business."""
+        rank = max(len(a), len(b))
+        rows = zip(
+            (1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b), strict=True
+        )
+        return [self._joined(one, other, why) for one, other in rows]
+
+    def _grown(self, builder: Builder, x: Expr, wanted: Sequence[Size], inner: int = 0) -> Expr:
+        """Repeat a tensor along dimensions of open sizes that are 1 where the result has more."""
+        sizes = tensor_type(x).shape
+        outer = len(sizes) - inner
+        for axis, size in enumerate(wanted[len(wanted) - outer :] if outer > 0 else ()):
+            if isinstance(sizes[axis], Dim) and sizes[axis] != size and size != 1:
+                x = self._repeated(builder, x, axis, size)
+        return x
+
+    def _joined(self, a: Size, b: Size, why: str) -> Size:
+        if a == b or b == 1:
+            return a
+        if a == 1:
+            return b
+        if not self._is_ours(a, b):
+            return a if isinstance(b, Dim) else b
+        if not self.is_general:
+            self.pairs[a, b] = None
+            return a if isinstance(b, Dim) else b
+        return self._general(a, b, why)
+
+    def _general(self, a: Size, b: Size, why: str) -> Size:
+        """Return the size of a result where one of two sizes may be 1; others are refused.
+
+        The larger one is right but for 0 next to 1, which is refused, too: it is the expression
+        that kernels and memory plans can do most with.
+        """
+        size = b if isinstance(b, int) else a if isinstance(a, int) else maximum(a, b)
+        if size not in (a, b) or isinstance(size, int):
+            smaller = a if size == b else b if size == a else minimum(a, b)
+            rule = f"{a} and {b} are broadcast, so they must be equal, or one of them 1"
+            require_equal((a - b) * (smaller - 1), 0, f"{why}: {rule}")
+        return size
+
+    def _is_ours(self, a: Size, b: Size) -> bool:
+        """Whether one of two sizes may be 1 where the other is not, as far as inputs decide that.
+
+        A variable alone next to a number is that number: this is what weights say of an input.
+        """
+        if (a, b) not in self._differ:
+            self._differ[a, b] = _may_be_one(a, b)
+        return self._differ[a, b]
+
+    def _repeated(self, builder: Builder, x: Expr, axis: int, size: Size) -> Expr:
+        """Return a tensor of another size along an axis: an index beyond the end is the last."""
+        limit = cast("float", extents((size,))[0])
+        attrs = generate.Arange.Attrs(start=0, stop=limit, step=1, dtype=DType.INT64)
+        indices = builder.call(generate.Arange, attrs=attrs)
+        return call(Take, x, indices, attrs=Take.Attrs(axis=axis), span=builder.span)
+
+
+def _may_be_one(a: Size, b: Size) -> bool:
+    for size, other in ((a, b), (b, a)):
+        if isinstance(size, Dim) and size.is_variable and isinstance(other, int):
+            return False
+    names = sorted({n for size in (a, b) if isinstance(size, Dim) for n in size.variables()})
+    if any(COMPUTED in name for name in names):
+        return False
+    rows = (
+        itertools.product(_TRIED, repeat=len(names))
+        if len(names) <= _MOST_VARIABLES
+        else ((value,) * len(names) for value in _TRIED)
+    )
+    for row in rows:
+        values = dict(zip(names, row, strict=True))
+        one, other = value_of(a, values), value_of(b, values)
+        if one != other and 1 in (one, other):
+            return True
+    return False

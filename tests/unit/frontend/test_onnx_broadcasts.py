@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open sizes that are broadcast, beside ONNX Runtime: equal ones, and 1 next to others."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import intarsia
+from intarsia_ir.graph.guards import collecting_guards
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops import control
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import ModelError
+
+RNG = np.random.default_rng(5)
+
+SUMS = """g (float[n, 8] x, float[m, 8] y) => (float[p, 8] o) {
+    z = Add (x, y)
+    r = Relu (z)
+    s = Mul (r, x)
+    o = Sub (s, y)
+}"""
+PRODUCTS = (
+    """g (float[n, 4, 16] x, float[m, 16, 5] y) => (float[p, 4, 5] o) { o = MatMul (x, y) }"""
+)
+CHOICES = """g (float[n, m] c, float[n, k] x, float[k, m] y) => (float[p, q] o) {
+    z = Greater (c, x)
+    o = Where (z, x, y)
+}"""
+SPREADS = """g (float[n, 8] x, float[m, 8] y) => (float[p, 8] o) {
+    s = Shape (y)
+    o = Expand (x, s)
+}"""
+
+
+def model(text: str) -> bytes:
+    head = '<ir_version: 9, opset_import: ["" : 18]>\n'
+    return onnx.parser.parse_model(head + text).SerializeToString()
+
+
+def feeds(data: bytes, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    inputs = onnx.load_from_string(data).graph.input
+    shapes = {
+        info.name: [d.dim_value or sizes[d.dim_param] for d in info.type.tensor_type.shape.dim]
+        for info in inputs
+    }
+    return {name: RNG.random(shape, np.float32) - 0.5 for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("target", ["llvm", "c"])
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (SUMS, [{"n": n, "m": m} for n, m in ((3, 3), (1, 5), (5, 1), (1, 1), (0, 0))]),
+        (PRODUCTS, [{"n": n, "m": m} for n, m in ((2, 2), (1, 3), (3, 1), (1, 1))]),
+        (
+            CHOICES,
+            [
+                {"n": n, "m": m, "k": k}
+                for n, m, k in itertools.product((1, 2, 3), repeat=3)
+                if len({n, m, k} - {1}) <= 1
+            ],
+        ),
+        (SPREADS, [{"n": n, "m": m} for n, m in ((4, 4), (1, 6), (6, 1))]),
+    ],
+    ids=["sums", "products", "choices", "spreads"],
+)
+def test_a_size_of_the_run_may_be_1(
+    text: str, rows: Sequence[Mapping[str, int]], target: str
+) -> None:
+    data = model(text)
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    with intarsia.build(data, target).load(threads=1) as executable:
+        for sizes in rows:
+            given = feeds(data, sizes)
+            (wanted,) = session.run(None, dict(given))
+            (found,) = executable.run(given).values()
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_sizes_that_do_not_broadcast_are_refused_by_name() -> None:
+    data = model(SUMS)
+    why = pytest.raises(ModelError, match="n and m are broadcast, so they must be equal")
+    with intarsia.build(data, "llvm").load(threads=1) as executable, why:
+        executable.run(feeds(data, {"n": 2, "m": 3}))
+
+
+def test_weights_are_there_once() -> None:
+    """The form for equal sizes and the one for others pack the same weights."""
+    text = """g (float[n, s, 64] x, float[m, s, 64] y) => (float[p, s, 96] o)
+        <float[64, 96] w = {%s}> {
+        z = Add (x, y)
+        o = MatMul (z, w)
+    }"""
+    data = model(text % ", ".join(str(number % 7) for number in range(64 * 96)))
+    artifact = intarsia.build(data, "llvm")
+    sizes = [array.nbytes for array in artifact.constants.values()]
+    assert [size for size in sizes if size >= 64 * 96 * 4] == [64 * 96 * 4]
+    with artifact.load(threads=1) as executable:
+        session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+        for n, m in ((2, 2), (1, 3), (3, 1)):
+            given = feeds(data, {"n": n, "m": m, "s": 5})
+            (wanted,) = session.run(None, dict(given))
+            (found,) = executable.run(given).values()
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def forms(text: str) -> int:
+    """Return how many calls choose between two forms of a model."""
+    with collecting_guards():
+        module = from_onnx(model(text), control_flow=True)
+    return sum(call.op is control.If for call in calls(module.main))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (SUMS, 1),
+        ("g (float[n, 8] x, float[n, 8] y) => (float[n, 8] o) { o = Add (x, y) }", 0),
+        ("g (float[n, 8] x, float[1, 8] y) => (float[n, 8] o) { o = Add (x, y) }", 0),
+        # A size alone next to a number is that number.
+        ("g (float[n, m] x, float[n, 8] y) => (float[n, m] o) { o = Add (x, y) }", 0),
+        # min(2, n) is 1 where n is.
+        (
+            """g (float[n] x) => (float[p] o) <int64[1] z = {0}, int64[1] e = {2}> {
+                y = Slice (x, z, e)
+                o = Add (x, y)
+            }""",
+            0,
+        ),
+        # (n + 1) // 2 may be 1 where n is 2.
+        (
+            """g (float[n] x) => (float[p] o)
+            <int64[1] z = {0}, int64[1] e = {9999}, int64[1] s = {2}> {
+                y = Slice (x, z, e, z, s)
+                o = Add (x, y)
+            }""",
+            1,
+        ),
+    ],
+    ids=["two sizes", "one size", "1", "a number", "never 1 alone", "one size in two forms"],
+)
+def test_a_model_has_two_forms_where_one_of_two_sizes_may_be_1(text: str, count: int) -> None:
+    assert forms(text) == count
