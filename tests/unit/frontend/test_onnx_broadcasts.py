@@ -84,11 +84,29 @@ def test_a_size_of_the_run_may_be_1(
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_sizes_that_do_not_broadcast_are_refused_by_name() -> None:
-    data = model(SUMS)
-    why = pytest.raises(ModelError, match="n and m are broadcast, so they must be equal")
+@pytest.mark.parametrize(("text", "n"), [(SUMS, 2), (SPREADS, 2), (SPREADS, 4)])
+def test_sizes_that_do_not_broadcast_are_refused_by_name(text: str, n: int) -> None:
+    data = model(text)
+    why = pytest.raises(ModelError, match=r"[nm] is broadcast to max\(m, n\), so it must be as")
     with intarsia.build(data, "llvm").load(threads=1) as executable, why:
-        executable.run(feeds(data, {"n": 2, "m": 3}))
+        executable.run(feeds(data, {"n": n, "m": 3}))
+
+
+def test_halves_of_one_size_stay_equal_next_to_another_size() -> None:
+    """An operand that nobody says is 1 is not repeated to the size of two others."""
+    text = """g (float[n] x, float[m] y) => (float[p] o)
+    <int64[1] z = {0}, int64[1] e = {9999}, int64[1] s = {2}> {
+        h = Slice (x, z, e, z, s)
+        a = Add (x, h)
+        o = Add (a, y)
+    }"""
+    data = model(text)
+    with intarsia.build(data, "llvm").load(threads=1) as executable:
+        given = feeds(data, {"n": 1, "m": 3})
+        (found,) = executable.run(given).values()
+        np.testing.assert_allclose(found, 2 * given["x"] + given["y"], rtol=1e-6)
+        with pytest.raises(ModelError, match="must be equal"):
+            executable.run(feeds(data, {"n": 2, "m": 3}))
 
 
 def test_weights_are_there_once() -> None:
@@ -134,17 +152,24 @@ def forms(text: str) -> int:
             }""",
             0,
         ),
-        # (n + 1) // 2 may be 1 where n is 2.
+        # Two expressions of one size.
         (
             """g (float[n] x) => (float[p] o)
             <int64[1] z = {0}, int64[1] e = {9999}, int64[1] s = {2}> {
                 y = Slice (x, z, e, z, s)
                 o = Add (x, y)
             }""",
+            0,
+        ),
+        (
+            """g (float[n] x, float[m] y) => (float[p] o) <int64[1] z = {0}, int64[1] e = {3}> {
+                s = Slice (y, z, e)
+                o = Add (x, s)
+            }""",
             1,
         ),
     ],
-    ids=["two sizes", "one size", "1", "a number", "never 1 alone", "one size in two forms"],
+    ids=["two", "one", "1", "a number", "never 1 alone", "half of it", "a part of another"],
 )
 def test_a_model_has_two_forms_where_one_of_two_sizes_may_be_1(text: str, count: int) -> None:
     assert forms(text) == count

@@ -22,7 +22,7 @@ from intarsia_ir.ops import generate, nn
 from intarsia_ir.ops.indexing import Take
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import maximum, minimum, value_of
+from intarsia_runtime.size import maximum, value_of
 
 if TYPE_CHECKING:
     from .builder import Builder
@@ -68,65 +68,65 @@ class Broadcasts:
         joined: list[Size] = []
         for arg in args:
             shape = tensor_type(arg).shape
-            joined = self.joined(joined, shape[: max(len(shape) - inner, 0)], op.name)
+            joined = self._joined(joined, shape[: max(len(shape) - inner, 0)])
         if not self.is_general:
             return tuple(args)
-        return tuple(self._grown(builder, arg, joined, inner) for arg in args)
+        return tuple(self._grown(builder, arg, joined, op.name, inner) for arg in args)
 
     def spread(
         self, builder: Builder, x: Expr, wanted: Sequence[Size]
     ) -> tuple[Expr, Sequence[Size]]:
         """Return a tensor and the sizes to expand it to, which no longer differ but for 1."""
-        joined = self.joined(tensor_type(x).shape, wanted, str(builder.span))
-        return (self._grown(builder, x, joined), joined) if self.is_general else (x, wanted)
+        joined = self._joined(tensor_type(x).shape, wanted)
+        if not self.is_general:
+            return x, wanted
+        for own, size in zip(wanted[::-1], joined[::-1], strict=False):
+            if own != size and self._is_ours(own, size):
+                _require_repeated(own, size, str(builder.span))
+        return self._grown(builder, x, joined, str(builder.span)), joined
 
-    def joined(self, a: Sequence[Size], b: Sequence[Size], why: str) -> list[Size]:
+    def _joined(self, a: Sequence[Size], b: Sequence[Size]) -> list[Size]:
         """Return the sizes that two shapes are broadcast to, as far as this is our business."""
         rank = max(len(a), len(b))
-        rows = zip(
-            (1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b), strict=True
-        )
-        return [self._joined(one, other, why) for one, other in rows]
+        sides = ((*[1] * (rank - len(side)), *side) for side in (a, b))
+        return [self._joined_size(one, other) for one, other in zip(*sides, strict=True)]
 
-    def _grown(self, builder: Builder, x: Expr, wanted: Sequence[Size], inner: int = 0) -> Expr:
-        """Repeat a tensor along dimensions of open sizes that are 1 where the result has more."""
-        sizes = tensor_type(x).shape
-        outer = len(sizes) - inner
-        for axis, size in enumerate(wanted[len(wanted) - outer :] if outer > 0 else ()):
-            if isinstance(sizes[axis], Dim) and sizes[axis] != size and size != 1:
-                x = self._repeated(builder, x, axis, size)
-        return x
-
-    def _joined(self, a: Size, b: Size, why: str) -> Size:
+    def _joined_size(self, a: Size, b: Size) -> Size:
         if a == b or b == 1:
             return a
         if a == 1:
             return b
         if not self._is_ours(a, b):
             return a if isinstance(b, Dim) else b
-        if not self.is_general:
-            self.pairs[a, b] = None
-            return a if isinstance(b, Dim) else b
-        return self._general(a, b, why)
+        if self.is_general:
+            # The larger one is right but for 0 next to 1, which is refused: it is the expression
+            # that kernels and memory plans can do most with.
+            return maximum(a, b)
+        self.pairs[a, b] = None
+        return a
 
-    def _general(self, a: Size, b: Size, why: str) -> Size:
-        """Return the size of a result where one of two sizes may be 1; others are refused.
-
-        The larger one is right but for 0 next to 1, which is refused, too: it is the expression
-        that kernels and memory plans can do most with.
-        """
-        size = b if isinstance(b, int) else a if isinstance(a, int) else maximum(a, b)
-        if size not in (a, b) or isinstance(size, int):
-            smaller = a if size == b else b if size == a else minimum(a, b)
-            rule = f"{a} and {b} are broadcast, so they must be equal, or one of them 1"
-            require_equal((a - b) * (smaller - 1), 0, f"{why}: {rule}")
-        return size
+    def _grown(
+        self, builder: Builder, x: Expr, wanted: Sequence[Size], name: str, inner: int = 0
+    ) -> Expr:
+        """Repeat a tensor along dimensions of open sizes that are 1 where the result has more."""
+        sizes = tensor_type(x).shape
+        outer = len(sizes) - inner
+        for axis, size in enumerate(wanted[len(wanted) - outer :] if outer > 0 else ()):
+            own = sizes[axis]
+            if own != size and self._is_ours(own, size):
+                _require_repeated(own, size, name)
+                x = self._repeated(builder, x, axis, size)
+        return x
 
     def _is_ours(self, a: Size, b: Size) -> bool:
-        """Whether one of two sizes may be 1 where the other is not, as far as inputs decide that.
+        """Whether one of two sizes of different inputs may be 1 where the other is not.
 
-        A variable alone next to a number is that number: this is what weights say of an input.
+        Not of one variable next to a number, which is what weights say of it, and not of two
+        expressions of the same variables, as in networks that halve an image and double it again:
+        these differ for few images, and no weights are trained for such.
         """
+        if not isinstance(a, Dim) or not isinstance(b, Dim) or a.variables() == b.variables():
+            return False
         if (a, b) not in self._differ:
             self._differ[a, b] = _may_be_one(a, b)
         return self._differ[a, b]
@@ -139,11 +139,13 @@ class Broadcasts:
         return call(Take, x, indices, attrs=Take.Attrs(axis=axis), span=builder.span)
 
 
-def _may_be_one(a: Size, b: Size) -> bool:
-    for size, other in ((a, b), (b, a)):
-        if isinstance(size, Dim) and size.is_variable and isinstance(other, int):
-            return False
-    names = sorted({n for size in (a, b) if isinstance(size, Dim) for n in size.variables()})
+def _require_repeated(own: Size, size: Size, name: str) -> None:
+    why = f"{name}: {own} is broadcast to {size}, so it must be as large, or 1"
+    require_equal((own - size) * (own - 1), 0, why)
+
+
+def _may_be_one(a: Dim, b: Dim) -> bool:
+    names = sorted(a.variables() | b.variables())
     if any(COMPUTED in name for name in names):
         return False
     rows = (
