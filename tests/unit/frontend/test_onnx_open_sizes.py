@@ -7,12 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import variable
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.size_values import SizeValues
 from intarsia_onnx import from_onnx
 from intarsia_runtime.errors import ModelError
 
@@ -136,3 +137,16 @@ def test_an_image_says_how_many_blocks_there_are() -> None:
     fixed = from_onnx(model(folding, {"x": columns.shape}, weights=weights)).main
     (found,), (wanted,) = evaluate(main, {"x": columns}), evaluate(fixed, {"x": columns})
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_range_says_that_squeeze_leaves_nothing_out() -> None:
+    """A scalar is declared, which is right for one element; a range from 2 on has no such."""
+    made = model([node("Squeeze", "x")], {"x": ("N", 1)})
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, ()))
+    with collecting_guards():
+        whole = from_onnx(made, control_flow=True)
+    assert (whole.main.params[0].type.shape, whole.main.body.type.shape) == ((1, 1), ())
+    several = SizeValues.at_least(2).guards("N")
+    with collecting_guards(several):
+        whole = from_onnx(made, control_flow=True)
+    assert whole.main.body.type.shape == (variable("N"),)

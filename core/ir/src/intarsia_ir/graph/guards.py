@@ -147,11 +147,18 @@ def is_required_natural(size: Size) -> bool:
     Type rules ask, so a guard must name the size itself: what follows from guards of later nodes
     would give a node another type when it is typed again.
     """
+    return is_required_at_least(size, 0)
+
+
+def is_required_at_least(size: Size, low: int) -> bool:
+    """Whether a guard that was collected by now says that a size is not below a number."""
     if isinstance(size, int):
-        return size >= 0
+        return size >= low
     collector = _COLLECTOR.get() or {}
     return any(
-        isinstance(guard.right, int) and guard.right >= 0 and _is_part_of_minimum(size, guard.left)
+        isinstance(guard.right, int)
+        and guard.right >= low
+        and _is_part_of_minimum(size, guard.left)
         for guard in collector
     )
 

@@ -10,19 +10,20 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr, get_item, tensor_type
-from intarsia_ir.graph.guards import guards_apart, is_collecting, require_at_most, require_equal
+from intarsia_ir.graph.guards import is_collecting, require_at_most, require_equal
 from intarsia_ir.graph.types import Dim, Size
 from intarsia_ir.ops import binary, compare, reduce, shape, slicing
+from intarsia_ir.ops.type_rules import shape_text
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
 from intarsia_runtime.size import SizeOp, maximum, minimum, numbers, product
 
 from ..builder import STATIC_HINT, rank_of, sizes_of
-from ..context import Diverging, NodeContext
-from ..flow import Branch
+from ..context import NodeContext
 from ..run_sizes import Hole, Partial
 from .computed import computed_pad, computed_slice, is_known
+from .squeezing import squeeze, unsqueeze
 from .triangles import trilu
 
 
@@ -30,7 +31,9 @@ def reshape(node: NodeContext) -> Expr:
     """Convert Reshape; 0 keeps a size (unless ``allowzero``), one -1 is inferred."""
     wanted = _computed_shape(node, node.partial_sizes(1, "the new shape"))
     sizes = sizes_of(node.input(0))
-    misfit = node.model_error(f"the elements of shape {_text(sizes)} do not fit shape {wanted}")
+    misfit = node.model_error(
+        f"the elements of shape {shape_text(sizes)} do not fit shape {wanted}"
+    )
     new: list[Size] = list(wanted)
     if not node.integer("allowzero", 0):
         for position, size in enumerate(wanted):
@@ -46,7 +49,7 @@ def reshape(node: NodeContext) -> Expr:
     if all(isinstance(count, int) for count in elements) and elements[0] != elements[1]:
         raise misfit
     if not require_equal(*elements, f"{node.span}: a reshape keeps the number of elements"):
-        raise node.unsupported(f"shape {_text(sizes)} is only known at run time", STATIC_HINT)
+        raise node.unsupported(f"shape {shape_text(sizes)} is only known at run time", STATIC_HINT)
     return node.reshape(node.input(0), new)
 
 
@@ -76,10 +79,6 @@ def _computed_shape(node: NodeContext, wanted: Sequence[Partial]) -> tuple[Size,
     )
 
 
-def _text(sizes: Sequence[Size]) -> str:
-    return f"({', '.join(str(size) for size in sizes)})"
-
-
 def _size_left(sizes: Sequence[Size], known: Sequence[Size], misfit: ModelError) -> Size:
     """Return what -1 stands for when the other sizes are ``known``."""
     total, taken = product(sizes), product(known)
@@ -97,65 +96,6 @@ def flatten(node: NodeContext) -> Expr:
     if not -len(sizes) <= axis <= len(sizes):
         raise node.model_error(f"axis {axis} is out of range for rank {len(sizes)}")
     return node.reshape(node.input(0), (product(sizes[:axis]), product(sizes[axis:])))
-
-
-def _axes(node: NodeContext) -> tuple[int, ...] | None:
-    if node.has("axes"):
-        return node.integers("axes")
-    return None if node.optional(1) is None else node.required_ints(1, "the axes")
-
-
-def squeeze(node: NodeContext) -> Expr:
-    """Convert Squeeze."""
-    sizes = sizes_of(node.input(0))
-    given = _axes(node)
-    if given is None:
-        return _squeezed(node, sizes)
-    axes = node.normal_axes(given, len(sizes))
-    why = f"{node.span}: a dimension that is left out must have size 1"
-    if any(not require_equal(sizes[axis], 1, why) for axis in axes):
-        text = f"axes {axes} of shape {_text(sizes)} are not all of size 1"
-        wrong = any(size != 1 for size in numbers(sizes[axis] for axis in axes))
-        raise node.model_error(text) if wrong else node.unsupported(text, STATIC_HINT)
-    return node.reshape(node.input(0), [s for axis, s in enumerate(sizes) if axis not in axes])
-
-
-def _squeezed(node: NodeContext, sizes: Sequence[Size]) -> Expr:
-    """Leave out all dimensions of size 1; the first open size is one or is none."""
-    kept = [size for size in sizes if size != 1]
-    why = f"{node.span}: without axes, an open size of 1 is left out"
-    is_open = [isinstance(size, Dim) for size in kept]
-    first = is_open.index(True) if any(is_open) and node.flow is not None else None
-    for place, size in enumerate(kept):
-        if isinstance(size, Dim) and place != first and not require_equal(minimum(size, 2), 2, why):
-            raise node.unsupported(f"shape {_text(sizes)} is only known at run time", STATIC_HINT)
-    whole = node.reshape(node.input(0), kept)
-    if first is None:
-        return whole
-    size = kept[first]
-    with guards_apart() as one:
-        require_equal(size, 1, why)
-        less = node.reshape(whole, [*kept[:first], *kept[first + 1 :]])
-    with guards_apart() as more:
-        require_equal(minimum(size, 2), 2, why)
-    is_one = node.call(compare.Equal, node.size_tensor(size), node.array(np.array([1])))
-    raise Diverging(
-        f"the rank of what Squeeze leaves of {_text(sizes)} is only known at run time",
-        node.reshape(is_one, ()),
-        (Branch((less,), one.guards), Branch((whole,), more.guards)),
-    )
-
-
-def unsqueeze(node: NodeContext) -> Expr:
-    """Convert Unsqueeze."""
-    sizes = sizes_of(node.input(0))
-    given = _axes(node)
-    if given is None:
-        raise node.model_error("has no axes")
-    rest = iter(sizes)
-    rank = len(sizes) + len(given)
-    axes = node.normal_axes(given, rank)
-    return node.reshape(node.input(0), [1 if axis in axes else next(rest) for axis in range(rank)])
 
 
 def transpose(node: NodeContext) -> Expr:
@@ -413,7 +353,7 @@ def _broadcast(node: NodeContext, a: Sequence[Size], b: Sequence[Size]) -> list[
                 one, other, f"{node.span}: sizes that are broadcast must be equal"
             )
         ):
-            raise node.unsupported(f"shape {_text(a)} is only known at run time", STATIC_HINT)
+            raise node.unsupported(f"shape {shape_text(a)} is only known at run time", STATIC_HINT)
         made.append(other if one == 1 else one)
     return made
 
