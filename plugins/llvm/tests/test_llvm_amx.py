@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
+import intarsia
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import Load, index
 from intarsia_ir.tir.func import PrimFunc
@@ -112,9 +114,13 @@ def test_an_unknown_procedure_is_refused() -> None:
             text_of(PrimFunc("f", (x,), 1, body), mcpu="sapphirerapids")
 
 
-def test_sizes_of_registers_are_constants() -> None:
+def test_words_of_registers_are_a_constant_and_rows_may_be_of_the_run() -> None:
     x = Buffer("x", (1,), DType.INT64)
-    sizes = (Load(x, (index(0),), DType.INT64, 1), index(4))
+    size = Load(x, (index(0),), DType.INT64, 1)
+    by_rows = PrimFunc("f", (x,), 1, Invoke("llvm", "llvm.amx.configure", (), (size, index(4))))
+    text = text_of(by_rows, mcpu="sapphirerapids")
+    assert "@intarsia.amx.anyx4 = private unnamed_addr constant [1088 x i8]" in text
+    sizes = (index(4), size)
     unknown = PrimFunc("f", (x,), 1, Invoke("llvm", "llvm.amx.configure", (), sizes))
     with pytest.raises(UnsupportedError, match="registers of AMX are configured by constants"):
         text_of(unknown, mcpu="sapphirerapids")
@@ -146,3 +152,27 @@ def test_products(load_module, rows: int, int8x4: int, outputs: int, threads: in
     module.get_function("product")(plain.view(np.int32), packed, found)
     wanted = Int8x4Dense.reference(Int8x4Dense.Attrs(outputs=outputs), plain, packed)
     np.testing.assert_array_equal(found, wanted)
+
+
+@needs_amx
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize(("depth", "outputs"), [(64, 96), (100, 40), (2048, 33)])
+def test_products_of_an_open_number_of_rows(dtype: str, depth: int, outputs: int) -> None:
+    generator = np.random.default_rng(depth)
+    weight = generator.integers(-128, 128, (depth, outputs)).astype(np.int8)
+    kind = {"uint8": onnx.TensorProto.UINT8, "int8": onnx.TensorProto.INT8}[dtype]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        "product",
+        [onnx.helper.make_tensor_value_info("x", kind, ["B", "S", depth])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT32, ["B", "S", outputs])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    model = intarsia.from_onnx(onnx.helper.make_model(graph, opset_imports=opset))
+    opened = intarsia.build(model, target="llvm").load(threads=2)
+    for rows in ((1, 1), (1, 3), (2, 8), (1, 17), (3, 11), (7, 7), (1, 321)):
+        limits = np.iinfo(dtype)
+        x = generator.integers(limits.min, limits.max + 1, (*rows, depth)).astype(dtype)
+        wanted = x.astype(np.int32) @ weight.astype(np.int32)
+        np.testing.assert_array_equal(opened.run({"x": x})["y"], wanted)

@@ -18,7 +18,7 @@ from intarsia_ir.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast,
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.stmt import Stmt
-from intarsia_loops.cpu import matrix_unit_dense
+from intarsia_loops.cpu import matrix_unit_dense, open_matrix_unit
 from intarsia_loops.cpu.conv import Convolution, conv_loops, matrix_unit_extents
 from intarsia_loops.cpu.int8x4 import (
     Int8ConvAttrs,
@@ -35,6 +35,7 @@ from intarsia_loops.cpu.matrix_unit import (
     suits_matrix_unit,
 )
 from intarsia_loops.cpu.matrix_unit_dense import matrix_unit_dense_loops
+from intarsia_loops.cpu.open_matrix_unit import open_matrix_unit_dense_loops
 from intarsia_loops.cpu.panel import flat_rows
 from intarsia_loops.cpu.tiling import CpuTiling
 from intarsia_loops.cpu.window import Window
@@ -69,8 +70,8 @@ class PlainUnit:
     lanes: int = LANES
     sums: DType = DType.INT32
 
-    def configure(self, rows: int, words: int) -> Stmt:
-        assert rows <= self.rows
+    def configure(self, rows: int | PrimExpr, words: int) -> Stmt:
+        assert isinstance(rows, PrimExpr) or rows <= self.rows
         assert words <= self.words
         return seq(store(CONFIGURED, (0,), index(rows)), store(CONFIGURED, (1,), index(words)))
 
@@ -165,7 +166,9 @@ def byte_array(dtype: str, *shape: int) -> np.ndarray:
     return RNG.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
 
 
-def product(outer: tuple[int, ...], words: int, outputs: int, *, copied: bool) -> None:
+def product(
+    outer: tuple[int, ...], words: int, outputs: int, *, copied: bool, is_open: bool = False
+) -> None:
     """Multiply; results are added to what is there, so that one done twice is wrong."""
     plain = byte_array("uint8", *outer, 4 * words)
     packed = pack_int8x4_dense(byte_array("int8", 4 * words, outputs), LANES)
@@ -173,7 +176,8 @@ def product(outer: tuple[int, ...], words: int, outputs: int, *, copied: bool) -
     weight = Buffer("weight", packed.shape, DType.INT32, MemoryScope.GLOBAL)
     result = Buffer("result", (*outer, outputs), DType.INT32, MemoryScope.GLOBAL)
     rows = replace(flat_rows(data), copied=copied)
-    body = matrix_unit_dense_loops(
+    loops = open_matrix_unit_dense_loops if is_open else matrix_unit_dense_loops
+    body = loops(
         SHAPE,
         UNIT,
         rows,
@@ -201,8 +205,8 @@ def test_steps_of_a_tile_do_the_epilogue_of_the_one_before(
 def test_weights_that_no_cache_holds_pass_in_groups(
     rows: int, copied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matrix_unit_dense, "_RESIDENT_WEIGHTS", 0)
-    monkeypatch.setattr(matrix_unit_dense, "_GROUP_BYTES", 2 * 8 * 2 * LANES * 4)
+    monkeypatch.setattr(matrix_unit_dense, "RESIDENT_WEIGHTS", 0)
+    monkeypatch.setattr(matrix_unit_dense, "GROUP_BYTES", 2 * 8 * 2 * LANES * 4)
     product((rows,), 8, 48, copied=copied)
 
 
@@ -214,6 +218,26 @@ def test_products(rows: int, words: int, outputs: int, copied: bool) -> None:
 
 def test_rows_of_several_dimensions() -> None:
     product((2, 3, 2), 4, 3, copied=False)
+    product((2, 3, 2), 4, 3, copied=False, is_open=True)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(1, 30), st.sampled_from([4, 6, 8]), st.integers(1, 9), st.booleans())
+def test_products_of_an_open_number_of_rows(
+    rows: int, words: int, outputs: int, copied: bool
+) -> None:
+    product((rows,), words, outputs, copied=copied, is_open=True)
+
+
+@pytest.mark.parametrize("rows", [3, 4, 12, 13, 29, 32, 40])
+@pytest.mark.parametrize("copied", [False, True])
+def test_panels_of_one_tile_and_groups_of_two_blocks(
+    rows: int, copied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_matrix_unit, "_TILES", 1)
+    monkeypatch.setattr(open_matrix_unit, "_PANEL_BYTES", 1)
+    monkeypatch.setattr(open_matrix_unit, "GROUP_BYTES", 2 * 8 * 2 * LANES * 4)
+    product((rows,), 8, 20 * LANES, copied=copied, is_open=True)
 
 
 def test_rows_that_fall_on_top_of_each_other_are_copied() -> None:

@@ -38,7 +38,7 @@ class Amx(Struct, frozen=True):
     lanes: int = 16
     sums: DType = DType.INT32
 
-    def configure(self, rows: int, words: int) -> Stmt:
+    def configure(self, rows: int | PrimExpr, words: int) -> Stmt:
         """Configure all registers: ``rows`` of data, ``words`` of weights."""
         return Invoke("llvm", CONFIGURE, (), (index(rows), index(words)))
 

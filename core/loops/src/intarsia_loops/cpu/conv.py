@@ -37,6 +37,7 @@ from msgspec.structs import replace
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, TirVar, index, maximum, minimum
 from intarsia_ir.tir.stmt import Allocate, Stmt
+from intarsia_runtime.size import Dim
 
 from ..typical import typical
 from .conv_strip import (
@@ -67,6 +68,7 @@ from .matrix_unit import SEGMENTS, configured, segment_rows
 from .matrix_unit_conv import MatrixUnitStrip, matrix_unit_conv_tiles
 from .matrix_unit_dense import matrix_unit_dense_loops
 from .micro_kernel import register_tile
+from .open_matrix_unit import open_matrix_unit_dense_loops
 from .panel import Matrix
 from .prefetch import WeightPrefetch, is_streamed, prefetch_next_block
 from .row_segments import segment_columns
@@ -154,10 +156,9 @@ def _as_matrix(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) ->
     matrix = Matrix(rows, depth, element, stride, conv.copied)
     outer = [batch, height, width]
     if tiling.unit is not None:
+        loops = open_matrix_unit_dense_loops if isinstance(rows, Dim) else matrix_unit_dense_loops
         weight, outputs = conv.weight, conv.outputs
-        return matrix_unit_dense_loops(
-            tiling, tiling.unit, matrix, weight, outputs, epilogue, outer
-        )
+        return loops(tiling, tiling.unit, matrix, weight, outputs, epilogue, outer)
     return dense_loops(tiling, matrix, conv.weight, conv.outputs, epilogue, outer, conv.corrections)
 
 

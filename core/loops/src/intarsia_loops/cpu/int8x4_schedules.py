@@ -22,12 +22,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import BinaryOp, IntImm, PrimExpr, binary, cast, const
+from intarsia_ir.tir.expr import BinaryOp, IntImm, PrimExpr, binary, cast, const, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
-from intarsia_ir.tir.stmt import Stmt
+from intarsia_ir.tir.stmt import IfStmt, Stmt
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import Dim
+from intarsia_runtime.size import Dim, Size
 
 from ..targets import LoopTarget
 from .conv import Convolution, conv_loops, matrix_unit_extents
@@ -35,11 +35,12 @@ from .dense import dense_loops
 from .group import operands
 from .int8x4 import Int8ConvAttrs, Int8x4Dense
 from .loops import PackedView, Source, load
-from .matrix_unit import MatrixUnit, is_packed_for, suits_matrix_unit
+from .matrix_unit import MatrixUnit, fills_registers, is_packed_for, suits_matrix_unit
 from .matrix_unit_dense import matrix_unit_dense_loops
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
 from .open_conv import open_conv_loops
-from .open_dense import open_dense_loops
+from .open_dense import one_row_loops, open_dense_loops
+from .open_matrix_unit import open_matrix_unit_dense_loops
 from .packing import INT8_PER_WORD
 from .panel import flat_rows
 from .tiling import CpuTiling, DepthwiseMicroKernel, Int16x2, Taps
@@ -151,20 +152,18 @@ class Int8x4Schedules(Struct, frozen=True):
             return Convolution(*operands, attrs.corrections)
 
         zero = (attrs.zero & 255) ^ (0x80 if data.dtype.is_signed is not attrs.signed else 0)
-        if _is_open(data):
-            tiling, source, _ = source
-            body = open_conv_loops(tiling, work(source, zero), anchor.epilogue)
-            return anchor.function(body)
         by_unit = self._by_unit(tiling, data)
         if by_unit is not None:
             unit, moved = by_unit
             conv = work(moved, attrs.zero, copied=data.dtype.is_signed)
-            extents = matrix_unit_extents(conv)
-            if is_packed_for(weight, unit) and suits_matrix_unit(*extents, unit):
+            if is_packed_for(weight, unit) and _by_unit_conv(conv, unit):
                 return anchor.function(
                     conv_loops(replace(tiling, unit=unit), conv, anchor.epilogue)
                 )
         tiling, source, _ = source
+        if _is_open(data):
+            body = open_conv_loops(tiling, work(source, zero), anchor.epilogue)
+            return anchor.function(body)
         return anchor.function(conv_loops(tiling, work(source, zero), anchor.epilogue))
 
     def dense(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
@@ -186,24 +185,26 @@ class Int8x4Schedules(Struct, frozen=True):
             rows = replace(flat_rows(words), copied=True)
             body = dense_loops(tiling, rows, pairs, attrs.outputs, anchor.epilogue, outer)
             return anchor.function(body)
-        if _is_open(data):
-            tiling, source, _ = source
-            body = open_dense_loops(
-                tiling, flat_rows(source), weight, attrs.outputs, anchor.epilogue, outer
-            )
-            return anchor.function(body)
         by_unit = self._by_unit(tiling, data)
         if by_unit is not None:
             unit, moved = by_unit
             rows = replace(flat_rows(moved), copied=data.dtype.is_signed)
-            if is_packed_for(weight, unit) and suits_matrix_unit(rows.m, rows.k, unit):
+            if is_packed_for(weight, unit) and _suits(rows.m, rows.k, unit):
                 outputs = attrs.outputs
-                return anchor.function(
-                    matrix_unit_dense_loops(
-                        tiling, unit, rows, weight, outputs, anchor.epilogue, outer
+                loops = open_matrix_unit_dense_loops if _is_open(data) else matrix_unit_dense_loops
+                body = loops(tiling, unit, rows, weight, outputs, anchor.epilogue, outer)
+                if _is_open(data):
+                    alone = one_row_loops(
+                        source[0], flat_rows(source[1]), weight, outputs, anchor.epilogue, outer
                     )
-                )
+                    body = IfStmt(index(rows.m) > 1, body, alone)
+                return anchor.function(body)
         tiling, source, _ = source
+        if _is_open(data):
+            body = open_dense_loops(
+                tiling, flat_rows(source), weight, attrs.outputs, anchor.epilogue, outer
+            )
+            return anchor.function(body)
         rest = (attrs.outputs, anchor.epilogue, outer, attrs.corrections)
         return anchor.function(dense_loops(tiling, flat_rows(source), weight, *rest))
 
@@ -270,6 +271,21 @@ def _widened(
     return tiling, words, PackedView(weight, int16x2.load_weight, widened=1)
 
 
+def _by_unit_conv(conv: Convolution, unit: MatrixUnit) -> bool:
+    """Whether a matrix unit has loops for a convolution, and is faster than vectors."""
+    is_point = conv.window.is_point and conv.groups == 1
+    if not is_point and any(isinstance(size, Dim) for size in conv.window.output):
+        return False
+    return _suits(*matrix_unit_extents(conv), unit)
+
+
+def _suits(rows: Size, depth: int, unit: MatrixUnit) -> bool:
+    """Whether a matrix unit is faster than vectors; of open rows there are enough."""
+    if isinstance(rows, Dim):
+        return fills_registers(depth, unit)
+    return suits_matrix_unit(rows, depth, unit)
+
+
 def _is_open(data: Buffer) -> bool:
-    """Whether a size is only known at run time; matrix units have no loops for such."""
+    """Whether a size is only known at run time."""
     return any(isinstance(size, Dim) for size in data.shape)

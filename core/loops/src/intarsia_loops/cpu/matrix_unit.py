@@ -25,7 +25,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import Load
+from intarsia_ir.tir.expr import Load, PrimExpr
 from intarsia_ir.tir.stmt import Stmt
 from intarsia_runtime.dtype import DType
 
@@ -94,7 +94,7 @@ class MatrixUnit(Protocol):
         """Element type of sums: int32 of bytes, float32 of bfloat16."""
         ...
 
-    def configure(self, rows: int, words: int) -> Stmt:
+    def configure(self, rows: int | PrimExpr, words: int) -> Stmt:
         """Say how large the registers are, before anything else and on the thread that uses them.
 
         It takes as long as a tile: loops do it once.
@@ -154,6 +154,6 @@ def fills_registers(depth: int, unit: MatrixUnit) -> bool:
     return depth > 0 and chunk_of(depth, unit) >= _LEAST_WORDS
 
 
-def configured(unit: MatrixUnit, rows: int, depth: int, body: Stmt) -> Stmt:
+def configured(unit: MatrixUnit, rows: int | PrimExpr, depth: int, body: Stmt) -> Stmt:
     """Return ``body`` while the unit multiplies ``rows`` rows with ``depth`` words, chunk-wise."""
     return seq(unit.configure(rows, chunk_of(depth, unit)), body, unit.release())

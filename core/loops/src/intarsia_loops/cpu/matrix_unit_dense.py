@@ -49,9 +49,13 @@ from .tiling import CpuTiling
 
 _ACROSS = 2  # registers of weights of a tile
 _WORD_BYTES = 4
-_GROUP_BYTES = 256 * 1024  # of weights that come from memory
 _LEAST_GROUP = 8  # blocks of weights, so that each has few rows of the next tile to prefetch
-_RESIDENT_WEIGHTS = 1024 * 1024  # stay in the second-level cache while panels pass
+
+GROUP_BYTES = 256 * 1024
+"""Blocks of weights that come from memory and meet all tiles of a panel before the next ones."""
+
+RESIDENT_WEIGHTS = 1024 * 1024
+"""Weights that stay in the second-level cache while panels pass."""
 
 
 def matrix_unit_dense_loops(
@@ -112,7 +116,7 @@ class _Product(Struct, frozen=True):
         Weights that the second-level cache holds are read anew for each of several panels.
         """
         tiles, blocks = self.tiles, self.weight.shape[0] // self.across
-        if self.weight.bytes <= _RESIDENT_WEIGHTS and tiles >= ITEMS:
+        if self.weight.bytes <= RESIDENT_WEIGHTS and tiles >= ITEMS:
             return balanced_share(tiles, -(-tiles // ITEMS), ITEMS)
         return balanced_share(tiles, tiles, -(-ITEMS // blocks))
 
@@ -220,9 +224,9 @@ class _Product(Struct, frozen=True):
 
     def _group(self, count: int, size: int) -> int:
         """Return how many of ``count`` blocks of weights a tile of rows meets before the next."""
-        if size == 1 or self.weight.bytes <= _RESIDENT_WEIGHTS:
+        if size == 1 or self.weight.bytes <= RESIDENT_WEIGHTS:
             return count
-        most = max(1, _GROUP_BYTES // self._block_bytes)
+        most = max(1, GROUP_BYTES // self._block_bytes)
         return next(group for group in range(min(count, most), 0, -1) if count % group == 0)
 
     def _streamed(self, group: int, size: int) -> Streamed:

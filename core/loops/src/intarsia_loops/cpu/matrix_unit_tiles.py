@@ -35,12 +35,14 @@ class Segment(Struct, frozen=True):
         stride: Bytes from row to row.
         done: Rows at the beginning that the segment before has too.
         epilogue: ``epilogue(row, column, sum)``: what to do with a result.
+        end: Rows that exist, if there may be fewer than a register has.
     """
 
     left: Callable[[Sequence[PrimExpr]], PrimExpr]
     stride: int
     done: PrimExpr
     epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]
+    end: PrimExpr | None = None
 
 
 class UnitTile(Struct, frozen=True):
@@ -64,7 +66,7 @@ class UnitTiles(Struct, frozen=True):
 
     Attributes:
         unit: What multiplies.
-        count: How many tiles.
+        count: How many tiles, at least one.
         segments: Segments of a tile.
         rows: Rows of a segment.
         columns: Columns that exist: the last block of weights may have more.
@@ -73,7 +75,7 @@ class UnitTiles(Struct, frozen=True):
     """
 
     unit: MatrixUnit
-    count: int
+    count: int | PrimExpr
     segments: int
     rows: int
     columns: int
@@ -111,13 +113,14 @@ def matrix_unit_tiles(tiles: UnitTiles, tile: Callable[[PrimExpr], UnitTile]) ->
         exchanged = _multiply(tiles, tile(i + 1), index(0), sums)
         return seq(exchanged, *_steps_with_epilogue(tiles, (tile(i + 1), tile(i)), steps, sums))
 
-    first, last = tile(index(0)), tile(index(tiles.count - 1))
+    first, last = tile(index(0)), tile(index(tiles.count) - 1)
+    is_alone = isinstance(tiles.count, int) and tiles.count == 1
     return Allocate(
         sums,
         seq(
             unit.clear(tiles.grid),
             serial(steps, lambda k: _multiply(tiles, first, k), "k"),
-            *([serial(tiles.count - 1, next_tile, "t")] if tiles.count > 1 else []),
+            *([] if is_alone else [serial(index(tiles.count) - 1, next_tile, "t")]),
             unit.write(sums, tiles.rows, tiles.grid),
             _epilogue(tiles, last, sums, index(0), tiles.rows),
         ),
@@ -177,7 +180,7 @@ def _multiply(
 def _epilogue(tiles: UnitTiles, tile: UnitTile, sums: Buffer, low: PrimExpr, size: int) -> Stmt:
     """Hand on the sums of ``size`` rows from ``low`` on of each segment, vector by vector.
 
-    Rows that the segment before has, too, are left out.
+    Rows that the segment before has, too, are left out, and those that do not exist.
     """
     used, lanes = tiles.columns, tiles.unit.lanes
 
@@ -197,7 +200,9 @@ def _epilogue(tiles: UnitTiles, tile: UnitTile, sums: Buffer, low: PrimExpr, siz
                     for first in range(0, used, lanes)
                 )
             )
-            done = segment.done
+            done, end = segment.done, segment.end
+            if end is not None:
+                stored = IfStmt(r < end, stored)
             if isinstance(done, IntImm) and done.value == 0:
                 return stored
             return IfStmt(r >= done, stored)

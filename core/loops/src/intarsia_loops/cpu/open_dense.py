@@ -212,6 +212,20 @@ def open_dense_loops(
     return IfStmt(index(left.m) > 1, version((largest, _FULL)), version((1,)))
 
 
+def one_row_loops(
+    tiling: CpuTiling,
+    left: Matrix,
+    weight: Buffer,
+    outputs: int,
+    epilogue: EpilogueStore,
+    outer: list[int],
+) -> Stmt:
+    """Return the loops of one row, where others compute more; arguments as of the above."""
+    tiles = RowTiles(index(left.m), (1,))
+    work = _OpenProduct(tiling, left, weight, epilogue, outer, tiles)
+    return seq(*(work.loops(*part) for part in column_parts(outputs, weight.shape[2])))
+
+
 class _OpenProduct(Struct, frozen=True):
     """``left @ weight`` with tiles of some sizes.
 

@@ -72,7 +72,12 @@ def flat_rows(buffer: Source) -> Matrix:
 
 def needs_copy(left: Matrix) -> bool:
     """Whether rows fall on top of each other in the cache."""
-    return left.m > 1 and left.stride_bytes % (LINE * _SETS) == 0
+    return left.m > 1 and is_aliased(left)
+
+
+def is_aliased(left: Matrix) -> bool:
+    """Whether rows, if there are several, compete for the same sets of a cache."""
+    return left.stride_bytes % (LINE * _SETS) == 0
 
 
 class _Sums(Struct, frozen=True):

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, Span, call, constant, tensor_type
 from intarsia_ir.graph.op import OpAttrs
-from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.binary import Add, Multiply
 from intarsia_ir.ops.nn import Conv, Matmul
 from intarsia_ir.ops.slicing import Pad
@@ -30,7 +29,7 @@ from .int8x4 import (
     data_offset,
     has_narrow_pairs,
 )
-from .matrix_unit import suits_matrix_unit
+from .matrix_unit import fills_registers, suits_matrix_unit
 from .packing import INT8_PER_WORD, pack_conv, pack_dense, pack_depthwise, pack_int8x4
 from .tiling import CpuTiling, int8x4_width
 from .window_words import row_windows
@@ -216,15 +215,19 @@ def _suits_matrix_unit_conv(
     if kh * kw * attrs.groups * attrs.strides[0] * attrs.strides[1] == 1 and not any(
         side for pair in attrs.padding for side in pair
     ):
-        return _suits_matrix_unit(kind, product((batch, rows, columns)), inner, tiling)
-    return any(_suits_matrix_unit(kind, columns, depth, tiling) for depth in (inner, kw * inner))
+        return _suits_matrix_unit(product((batch, rows, columns)), inner, tiling)
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        return False
+    return any(_suits_matrix_unit(columns, depth, tiling) for depth in (inner, kw * inner))
 
 
-def _suits_matrix_unit(kind: TensorType, rows: Size, depth: int, tiling: CpuTiling) -> bool:
+def _suits_matrix_unit(rows: Size, depth: int, tiling: CpuTiling) -> bool:
     """Whether a matrix unit will multiply ``rows`` neighbours of ``depth`` bytes."""
     unit = None if tiling.int8x4 is None else tiling.int8x4.unit
-    if unit is None or not kind.is_static or not isinstance(rows, int):
+    if unit is None:
         return False
+    if not isinstance(rows, int):
+        return fills_registers(depth // INT8_PER_WORD, unit)
     return suits_matrix_unit(rows, depth // INT8_PER_WORD, unit)
 
 
@@ -314,7 +317,7 @@ def _dense_byte_sums(
 ) -> tuple[Expr, Array]:
     matrix = _padded_to_words(weight, 0)
     outputs, (*rows, _) = matrix.shape[1], tensor_type(source).shape
-    by_unit = _suits_matrix_unit(tensor_type(source), product(rows), len(matrix), tiling)
+    by_unit = _suits_matrix_unit(product(rows), len(matrix), tiling)
     width = int8x4_width(outputs, tiling, is_one_row=product(rows) == 1, by_unit=by_unit)
     blocks, is_narrow = pack_dense(matrix, width), has_narrow_pairs(matrix, 0)
     if product(rows) == 1:  # weights of a row alone arrive no faster than any are multiplied

@@ -9,7 +9,17 @@ from intarsia_ir.tir.expr import IntImm, Load, PrimExpr
 from intarsia_ir.tir.stmt import Invoke
 from intarsia_runtime.errors import UnsupportedError
 
-from ..amx import CLEAR, CONFIGURE, MULTIPLY, MULTIPLY_BF16, PROCEDURES, RELEASE, WRITE, grid_of
+from ..amx import (
+    CLEAR,
+    CONFIGURE,
+    MULTIPLY,
+    MULTIPLY_BF16,
+    PROCEDURES,
+    RELEASE,
+    ROWS,
+    WRITE,
+    grid_of,
+)
 from .expressions import Expressions
 from .writer import FunctionWriter
 
@@ -43,7 +53,8 @@ def emit_procedure(e: Expressions, call: Invoke) -> None:
     w = e.w
     name = call.function
     if name == CONFIGURE:
-        _configure(w, *(_number(value) for value in call.values))
+        rows, words = call.values
+        _configure(e, rows, _number(words))
     elif name == RELEASE:
         _do(w, "tilerelease")
     else:
@@ -63,8 +74,26 @@ def _sums(segment: int, block: int) -> int:
     return 2 * segment + block
 
 
-def _configure(w: FunctionWriter, rows: int, words: int) -> None:
-    """Load a configuration: palette 1; for each register the bytes of a row, and the rows."""
+def _configure(e: Expressions, rows: PrimExpr, words: int) -> None:
+    """Load a configuration; of rows of the run, that of a table with one for each number."""
+    w, known = e.w, rows.value if isinstance(rows, IntImm) else None
+    contents = [_configuration(n, words) for n in (range(ROWS + 1) if known is None else [known])]
+    text = "".join(f"\\{byte:02x}" for content in contents for byte in content)
+    name = f"intarsia.amx.{'any' if known is None else known}x{words}"
+    kind = f"[{sum(map(len, contents))} x i8]"
+    w.declarations.lines.setdefault(
+        name, f'@{name} = private unnamed_addr constant {kind} c"{text}", align 64'
+    )
+    w.declarations.lines.setdefault(_PERMISSION, PERMISSION_TEXT)
+    place = f"@{name}"
+    if known is None:
+        offset = w.emit(f"mul i64 {e.value(rows)}, {len(contents[0])}")
+        place = w.emit(f"getelementptr i8, ptr {place}, i64 {offset}")
+    _do(w, "ldtilecfg", ("ptr", place))
+
+
+def _configuration(rows: int, words: int) -> bytes:
+    """Return palette 1; for each register the bytes of a row, and the rows."""
     widths, heights = [_ROW_BYTES] * 8, [rows] * 8
     for register in range(_DATA, _WEIGHTS):
         widths[register] = 4 * words
@@ -75,13 +104,7 @@ def _configure(w: FunctionWriter, rows: int, words: int) -> None:
     for register in range(8):
         content[16 + 2 * register] = widths[register]
         content[48 + register] = heights[register]
-    text = "".join(f"\\{byte:02x}" for byte in content)
-    name = f"intarsia.amx.{rows}x{words}"
-    w.declarations.lines.setdefault(
-        name, f'@{name} = private unnamed_addr constant [64 x i8] c"{text}", align 64'
-    )
-    w.declarations.lines.setdefault(_PERMISSION, PERMISSION_TEXT)
-    _do(w, "ldtilecfg", ("ptr", f"@{name}"))
+    return bytes(content)
 
 
 def _multiply(e: Expressions, call: Invoke, down: int, across: int) -> None:

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GEMM on a matrix unit with M known at run time: int8 A and packed constant B.
+
+The tile is that of ``matrix_unit_dense.py``: 2 x 2 registers, 4 sums + 2 A + 2 B of 8. Rows are cut
+into tiles of 32, and up to 16 behind them are a tile of 1 x 2 registers, which are configured for
+that number: the unit takes time for each row. Loops, outermost first::
+
+    parallel: panels of tiles x groups of blocks of B       # a group has at most 256 KiB
+      for tile of 32 rows of the panel:
+        for block of B in the group:
+          for k: 2 x 2 products
+      for block of B in the group:                          # rows behind the last tile
+        for k: 1 x 2 products
+
+Caches: there are at least eight groups, so one often stays in the first-level cache while the rows
+of a panel pass. Otherwise the rows of a tile do, and blocks stream from the second-level cache.
+The second segment of the last tile may overlap the first one, and its first results are dropped, as
+in ``matrix_unit_tiles.py``. Signed A, and rows that lie a multiple of 2 KiB apart, are copied as in
+``panel.py``, at most 256 KiB of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
+from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, index, maximum, minimum, select
+from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
+
+from .dense import ITEMS
+from .loops import (
+    EpilogueStore,
+    Source,
+    copy_rows,
+    counted,
+    let_all,
+    load,
+    parallel,
+    seq,
+    serial,
+    store,
+    unflatten,
+)
+from .matrix_unit import RESIDENT_BYTES, SEGMENTS, MatrixUnit, Streamed, configured
+from .matrix_unit_dense import GROUP_BYTES
+from .matrix_unit_tiles import Segment, UnitTile, UnitTiles, matrix_unit_tiles
+from .panel import LINE, Matrix, is_aliased
+from .tiling import CpuTiling, column_parts
+
+_ACROSS = 2
+"""Registers of weights of a tile."""
+
+_WORD_BYTES = 4
+
+_PANEL_BYTES = 256 * 1024
+"""Most memory of copied rows."""
+
+_TILES = 64
+"""Most tiles of a panel that is not copied."""
+
+
+def open_matrix_unit_dense_loops(
+    tiling: CpuTiling,
+    unit: MatrixUnit,
+    left: Matrix,
+    weight: Source,
+    outputs: int,
+    epilogue: EpilogueStore,
+    outer: list[int],
+) -> Stmt:
+    """Return the loops of ``left @ weight``; arguments as of ``matrix_unit_dense_loops``."""
+    across = min(_ACROSS, weight.shape[0])
+    work = _OpenUnitProduct(tiling, unit, left, weight, epilogue, outer, across)
+    return seq(*(work.loops(*part) for part in column_parts(outputs, across * unit.lanes)))
+
+
+class _OpenUnitProduct(Struct, frozen=True):
+    """The loops of one product; arguments as of :func:`open_matrix_unit_dense_loops`.
+
+    Attributes:
+        tiling: What the machine has besides.
+        unit: Its matrix unit.
+        left: The rows.
+        weight: Packed weights.
+        epilogue: Stores an element.
+        outer: Dimensions that the rows of the result stand for.
+        across: Registers of weights of a tile.
+    """
+
+    tiling: CpuTiling
+    unit: MatrixUnit
+    left: Matrix
+    weight: Source
+    epilogue: EpilogueStore
+    outer: list[int]
+    across: int
+
+    def loops(self, first: int, blocks: int, used: int) -> Stmt:
+        """Share panels of rows and groups of some blocks of columns between threads."""
+        group, unit_rows = self._group(blocks), self.unit.rows
+        groups = -(-blocks // group)
+        names = ("tiles", "rest", "high", "panels")
+        tiles, rest, high, panels = (TirVar(name) for name in names)
+        step, wanted, rows = SEGMENTS * unit_rows, -(-ITEMS // groups), index(self.left.m)
+        bound = [
+            (tiles, (rows + (step - unit_rows - 1)) // step),
+            (rest, maximum(rows - tiles * step, 0)),
+            (high, maximum(minimum((tiles + (wanted - 1)) // wanted, self._most_tiles), 1)),
+            (panels, maximum((tiles + (high - 1)) // high, 1)),
+        ]
+
+        def item(p: PrimExpr) -> Stmt:
+            names = ("start", "size", "some", "begin", "count")
+            start, size, some, begin, count = (TirVar(name) for name in names)
+            panel = counted(BinaryOp.FLOOR_DIV, p, groups)
+            place = counted(BinaryOp.FLOOR_MOD, p, groups)
+            values = [
+                (start, panel * high),
+                (size, minimum(high, tiles - start)),
+                (some, select(start + size >= tiles, rest, index(0))),
+                (begin, place * group + first),
+                (count, minimum(index(group), index(first + blocks) - begin)),
+            ]
+            body = self._panel((start, size, some), (begin, count), group, used)
+            return let_all(values, body)
+
+        return let_all(bound, parallel(counted(BinaryOp.MUL, panels, groups), item))
+
+    def _panel(
+        self,
+        part: tuple[PrimExpr, PrimExpr, PrimExpr],
+        blocks: tuple[PrimExpr, PrimExpr],
+        group: int,
+        used: int,
+    ) -> Stmt:
+        """Multiply a panel with some blocks.
+
+        Args:
+            part: The first tile, how many there are, and how many rows are behind them.
+            blocks: The first block, and how many.
+            group: How many these are at most.
+            used: Columns of a block.
+        """
+        start, size, some = part
+        step = SEGMENTS * self.unit.rows
+        if not self._is_copied:
+            return seq(*self._both(self.left, index(0), part, blocks, (group, used)))
+        shape = (self._most_tiles * step + self.unit.rows, self._pitch)
+        panel = Buffer("panel", shape, self.weight.dtype, MemoryScope.STACK)
+        base, rows = TirVar("base"), index(self.left.m)
+        copied = self._copy(panel, base, minimum((start + size) * step, rows) + some - base)
+        body = self._both(self._copied(panel), base, part, blocks, (group, used))
+        before = maximum(rows - self.unit.rows, 0)  # a segment that overlaps may begin there
+        bound = [(base, minimum(start * step, before))]
+        return let_all(bound, Allocate(panel, seq(copied, *body)))
+
+    def _both(
+        self,
+        source: Matrix,
+        base: PrimExpr,
+        part: tuple[PrimExpr, PrimExpr, PrimExpr],
+        blocks: tuple[PrimExpr, PrimExpr],
+        columns: tuple[int, int],
+    ) -> list[Stmt]:
+        """Multiply the tiles, then the rows behind them, of what has the rows from one on."""
+        (start, size, some), (begin, count) = part, blocks
+        rows, step = self.unit.rows, SEGMENTS * self.unit.rows
+
+        def tile(i: PrimExpr) -> UnitTile:
+            block = begin + i % maximum(count, 1)
+            first = (start + i // maximum(count, 1)) * step
+
+            def segment(s: PrimExpr) -> Segment:
+                wanted = first + s * rows
+                row = minimum(wanted, index(self.left.m) - rows)
+                return self._segment(source, base, (row, wanted - row), block)
+
+            return UnitTile(segment, self._right(block))
+
+        def behind(i: PrimExpr) -> UnitTile:
+            row = (start + size) * step
+            segment = self._segment(source, base, (row, index(0)), begin + i)
+            return UnitTile(lambda _: replace(segment, end=some), self._right(begin + i))
+
+        large = self._tiles(SEGMENTS, index(rows), size * count, columns, tile)
+        small = self._tiles(1, some, count, columns, behind)
+        return [IfStmt(size > 0, large), IfStmt(some > 0, small)]
+
+    def _tiles(
+        self,
+        segments: int,
+        rows: PrimExpr,
+        count: PrimExpr,
+        columns: tuple[int, int],
+        tile: Callable[[PrimExpr], UnitTile],
+    ) -> Stmt:
+        """Return a loop over tiles of some segments, each of so many rows."""
+        unit, depth, (group, used) = self.unit, self.left.k, columns
+        streamed = self._streamed(group)
+        common = UnitTiles(unit, count, segments, unit.rows, used, (depth,), streamed)
+        return configured(unit, rows, depth, matrix_unit_tiles(common, tile))
+
+    def _segment(
+        self, source: Matrix, base: PrimExpr, rows: tuple[PrimExpr, PrimExpr], block: PrimExpr
+    ) -> Segment:
+        """Return the rows from one on, of which some are done."""
+        (row, done), width = rows, self.across * self.unit.lanes
+        return Segment(
+            lambda k: source.element(row - base, k[0]),
+            source.stride_bytes,
+            done,
+            lambda r, c, value: self.epilogue(
+                value, (*unflatten(row + r, self.outer), block * width + c)
+            ),
+        )
+
+    def _right(self, block: PrimExpr) -> Callable[[Sequence[PrimExpr], int], PrimExpr]:
+        return lambda k, n: load(self.weight, block * self.across + n, k[0], index(0))
+
+    @property
+    def _is_copied(self) -> bool:
+        return self.left.copied or is_aliased(self.left)
+
+    @property
+    def _pitch(self) -> int:
+        """Words from row to row of a copy."""
+        return self.left.k + LINE // _WORD_BYTES
+
+    def _copied(self, panel: Buffer) -> Matrix:
+        def element(r: PrimExpr, k: PrimExpr) -> PrimExpr:
+            return load(panel, r, k)
+
+        return replace(self.left, element=element, stride_bytes=self._pitch * _WORD_BYTES)
+
+    def _copy(self, panel: Buffer, base: PrimExpr, rows: PrimExpr) -> Stmt:
+        left = self.left
+
+        def row(r: PrimExpr) -> Stmt:
+            return copy_rows(
+                left.k,
+                self.tiling.lanes,
+                lambda k: store(panel, (r, k), left.element(base + r, k)),
+            )
+
+        return serial(rows, row, "r")
+
+    @property
+    def _block_bytes(self) -> int:
+        return self.left.k * self.across * self.unit.lanes * _WORD_BYTES
+
+    @property
+    def _most_tiles(self) -> int:
+        """Tiles of a panel at most."""
+        if not self._is_copied:
+            return _TILES
+        return max(1, _PANEL_BYTES // (SEGMENTS * self.unit.rows * self._pitch * _WORD_BYTES))
+
+    def _group(self, blocks: int) -> int:
+        """Return how many blocks of weights an item has."""
+        most = max(1, GROUP_BYTES // self._block_bytes)
+        groups = -(-blocks // min(most, -(-blocks // ITEMS)))
+        return -(-blocks // groups)
+
+    def _streamed(self, group: int) -> Streamed:
+        """Return what is read past the first-level cache, if that does not hold both."""
+        if group * self._block_bytes <= RESIDENT_BYTES:
+            return Streamed()
+        return Streamed(right=True) if group > 1 else Streamed(left=True)
