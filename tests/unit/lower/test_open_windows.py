@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia_ir.graph.expr import Expr, Function, Var, tensor_type
+from intarsia_ir.graph.expr import Expr, Function, Var, constant, tensor_type
 from intarsia_ir.graph.types import variable
 from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, TirVar
 from intarsia_ir.tir.module import Lowered
@@ -185,6 +186,67 @@ def test_convolutions_of_an_open_length(stride: int) -> None:
     made = _lowered(body, data)
     for length in (1, 2, 9, 70):
         check(*made, {"N": 2, "W": length})
+
+
+def line_conv(data: Expr) -> Expr:
+    return conv(data, weight(18, 18, 3), weight(18), padding=((1, 1),))
+
+
+@pytest.mark.parametrize(
+    ("name", "transposes"),
+    [
+        ("activations between", 2),
+        ("a residual", 2),
+        ("bias and scale of channels", 2),
+        ("a transposed one between", 3),
+        ("rows of a product", 1),
+        ("a sum that no convolution takes", 2),
+    ],
+)
+def test_lines_stay_channels_last_between_convolutions(name: str, transposes: int) -> None:
+    data = x("data", N, 18, W)
+    first = apply("nn.relu", line_conv(data))
+    body = {
+        "activations between": lambda: line_conv(apply("tanh", first)),
+        "a residual": lambda: line_conv(apply("add", first, data)),
+        "bias and scale of channels": lambda: line_conv(
+            apply("multiply", apply("add", first, weight(1, 18, 1)), weight(18, 1))
+        ),
+        "a transposed one between": lambda: apply(
+            "nn.conv_transpose",
+            first,
+            weight(18, 5, 4),
+            weight(5),
+            strides=(2,),
+            padding=((1, 1),),
+            dilation=(1,),
+            groups=1,
+            output_padding=(0,),
+        ),
+        "rows of a product": lambda: apply(
+            "matmul", apply("transpose", first, axes=(0, 2, 1)), weight(18, 5)
+        ),
+        "a sum that no convolution takes": lambda: apply("add", first, data),
+    }[name]()
+    made = _lowered(body, data)
+    labels = [step.label for step in made[1].module.plan.steps]
+    assert labels.count("transpose") == transposes
+    for length in (1, 2, 9):
+        check(*made, {"N": 2, "W": length})
+
+
+@pytest.mark.parametrize("axis", [2, 3])
+def test_rows_and_columns_are_picked_channels_last(axis: int) -> None:
+    data, places = x("data", N, 8, H, W), constant(np.array([0, 2, 1, 1, 0], np.int64))
+    picked = apply("take", conv(data, weight(8, 8, 3, 3), **padded(1)), places, axis=axis)
+    body = conv(
+        apply("multiply", picked, weight(*((5, 1) if axis == 2 else (5,)))), weight(8, 8, 3, 3)
+    )
+    made = _lowered(body, data)
+    labels = [step.label for step in made[1].module.plan.steps]
+    assert labels.count("transpose") == 2
+    for n, h, w in ((1, 3, 5), (2, 7, 4)):
+        check(*made, {"N": n, "H": h, "W": w})
 
 
 @pytest.mark.parametrize("rows", [2, 4, 6])

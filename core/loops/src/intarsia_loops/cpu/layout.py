@@ -2,16 +2,15 @@
 """Layout pass: convolution networks run channels last (NHWC), constant weights are packed.
 
 Every value of rank 4 may exist in both layouts. A node is built in the layout of its operands; the
-other one is a transpose, made on demand, so only borders between the layouts transpose.
+other one is a transpose, made on demand, so only borders between the layouts transpose. Lines of an
+open length, as of sound, are images of height 1 there.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from math import prod
 
-import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -35,16 +34,16 @@ from intarsia_ir.graph.walk import children, post_order, with_children
 from intarsia_ir.ops import qnn_linear
 from intarsia_ir.ops.binary import Add
 from intarsia_ir.ops.nn import Conv, Matmul
-from intarsia_ir.ops.pooling import AvgPool, MaxPool, PoolAttrs
+from intarsia_ir.ops.pooling import AvgPool, MaxPool
 from intarsia_ir.ops.qnn import Lookup
 from intarsia_ir.ops.qnn_elements import Mean
 from intarsia_ir.ops.recurrent import Gru, Lstm
 from intarsia_ir.ops.reduce import ReduceOp
 from intarsia_ir.ops.sampling import GridSample
-from intarsia_ir.ops.shape import Concatenate, Transpose
+from intarsia_ir.ops.shape import Concatenate, Reshape, Transpose
 from intarsia_ir.reduced import is_reduced
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import Dim, product
+from intarsia_runtime.size import product
 
 from ..typical import has_open_size, typical
 from .bf16_storage import bf16_source, is_depthwise, runs_in_bf16x2
@@ -57,6 +56,11 @@ from .dense import product_width
 from .integer_sums import conv_sums_of, dense_sums_of, is_quantized_linear
 from .layout_rules import (
     Users,
+    column_product,
+    follows_lines,
+    is_line_as_image,
+    is_nhwc_pool_profitable,
+    is_open_take,
     is_rank4,
     is_used_in_planes,
     may_convert,
@@ -82,8 +86,10 @@ from .packed_layers import packed_layer
 from .pools import suits_nchw_pool
 from .quantize import conv_of, dense_of, padded
 from .relayout import (
+    LINES_LAST,
     TO_FIRST,
     TO_LAST,
+    as_image,
     moved,
     nhwc_axis,
     of_height_one,
@@ -97,8 +103,6 @@ from .tiling import CpuTiling, bf16x2_width, block_width
 
 _FLOATS = (DType.FLOAT32,)
 _POOLS = (MaxPool, AvgPool)
-_LEAST_WINDOW = 4
-"""Elements of a window from which on a pool repays the transposition of its image."""
 
 
 def use_channels_last(function: Function, tiling: CpuTiling, *, winograd: bool = False) -> Function:
@@ -159,13 +163,15 @@ class _Layout(Struct):
                 parts = [moved(get_item(nhwc, i), TO_FIRST) for i in range(len(nhwc.type.fields))]
                 self.first[node] = make_tuple(parts, span=node.span)
             else:
-                self.first[node] = moved(nhwc, TO_FIRST)
+                made = moved(nhwc, TO_FIRST)
+                kind = tensor_type(node)
+                self.first[node] = made if kind.rank == 4 else reshaped(made, kind.shape)
         return self.first[node]
 
     def channels_last(self, node: Expr) -> Expr:
-        """Return a node's equivalent channels last; the node has rank 4."""
+        """Return a node's equivalent channels last; the node has rank 4, or is a line of rank 3."""
         if node not in self.last:
-            self.last[node] = moved(self.plain(node), TO_LAST)
+            self.last[node] = moved(as_image(self.plain(node)), TO_LAST)
         return self.last[node]
 
     def _convert(self, node: Call) -> bool:
@@ -178,11 +184,15 @@ class _Layout(Struct):
             return self._quantized(node)
         if node.op is Transpose:
             return self._transpose(node)
-        if node.op in _POOLS and self._is_nhwc_profitable(node):
+        if node.op in _POOLS and is_nhwc_pool_profitable(node, self.tiling):
             return self._pool(node)
         if node.op is GridSample:
             return self._grid_sample(node)
         ready = [arg for arg in node.args if arg in self.last and arg not in self.first]
+        if ready and follows_lines(node, self.users, self.last):
+            return self._elementwise(node)
+        if ready and node.op is Reshape and is_line_as_image(node):
+            return self._set(node, self.last[node.args[0]])
         if not ready or not is_rank4(node.args[0].type):
             return node.op in _POOLS and self._pool_planes(node)
         if node.op.kind is OpKind.ELEMWISE:
@@ -195,6 +205,9 @@ class _Layout(Struct):
             return self._pool(node)
         if issubclass(node.op, ReduceOp) or node.op is Mean:
             return self._reduce(node)
+        if is_open_take(node):
+            picked = self.channels_last(node.args[0]), self.plain(node.args[1])
+            return self._set(node, call(node.op, *picked, attrs=nhwc_axis(node.attrs)))
         attrs = permuted(node)
         if attrs is None:
             return False
@@ -318,21 +331,29 @@ class _Layout(Struct):
 
     def _conv1d(self, node: Call) -> bool:
         """A one-dimensional convolution is one over images of height 1."""
-        wide = of_height_one(node, [self.plain(arg) for arg in node.args])
+        data, *others = node.args
+        is_open = has_open_size(node)
+        given = data if is_open and data in self.last else self.plain(data)
+        wide = of_height_one(node, [given, *(self.plain(arg) for arg in others)])
         if wide is None:
             return False
-        if not has_open_size(node) and suits_line(node.args[0], wide, self.tiling):
-            planes = depthwise_planes(wide, wide.args)
-            self.first[node] = reshaped(planes, tensor_type(node).shape)
-            return True
-        if suits_nchw_conv(wide, self.tiling):
-            planes = plane_conv(wide, wide.args, self.tiling)
+        is_depthwise_line = not is_open and suits_line(data, wide, self.tiling)
+        if is_depthwise_line or suits_nchw_conv(wide, self.tiling):
+            args = (as_image(self.plain(data)), *wide.args[1:])
+            planes = (
+                depthwise_planes(wide, args)
+                if is_depthwise_line
+                else plane_conv(wide, args, self.tiling)
+            )
             self.first[node] = reshaped(planes, tensor_type(node).shape)
             return True
         source, weight, *bias = wide.args
-        result = self._packed_conv(wide, moved(source, TO_LAST), weight)
+        source = self.channels_last(data) if is_open else moved(source, TO_LAST)
+        result = self._packed_conv(wide, source, weight)
         for term in bias:
             result = call(Add, result, term, span=node.span)
+        if is_open:
+            return self._set(node, result)
         self.first[node] = reshaped(moved(result, TO_FIRST), tensor_type(node).shape)
         return True
 
@@ -342,7 +363,9 @@ class _Layout(Struct):
         if not isinstance(attrs, Matmul.Attrs):
             return False
         opened = has_open_size(node)
-        if not opened and self._matvec(node, attrs):
+        column = None if opened else column_product(node, attrs, self.tiling, self.plain)
+        if column is not None:
+            self.first[node] = column
             return True
         if not isinstance(b, Constant):
             return not opened and self._transposed_b(node, attrs)
@@ -358,22 +381,6 @@ class _Layout(Struct):
         self.first[node] = call(
             Dense, self.plain(a), packed, attrs=Dense.Attrs(outputs=outputs), span=node.span
         )
-        return True
-
-    def _matvec(self, node: Call, attrs: Matmul.Attrs) -> bool:
-        """A product with one column: the column is a row, which meets the rows of the matrix."""
-        a, b = node.args
-        *batch, rows, columns = tensor_type(node).static_shape
-        *own, _, _ = tensor_type(b).static_shape
-        depth = tensor_type(a).static_shape[-1]
-        if columns != 1 or rows == 1 or attrs.transpose_a or tensor_type(a).dtype not in _FLOATS:
-            return False
-        if depth < self.tiling.lanes:
-            return False
-        row = reshaped(self.plain(b), (*own, 1, depth))
-        flipped = Matmul.Attrs(transpose_b=True)
-        made = call(Matmul, row, self.plain(a), attrs=flipped, span=node.span)
-        self.first[node] = reshaped(made, (*batch, rows, 1))
         return True
 
     def _transposed_b(self, node: Call, attrs: Matmul.Attrs) -> bool:
@@ -410,52 +417,44 @@ class _Layout(Struct):
         (source,) = node.args
         assert isinstance(node.attrs, Transpose.Attrs)  # as of every transpose
         axes = node.attrs.axes
-        if source in self.last and source not in self.first and len(axes) == 4:
+        is_ready = source in self.last and source not in self.first
+        if is_ready and len(axes) == 4:
             composed = tuple(TO_FIRST[axis] for axis in axes)
             self.first[node] = moved(self.last[source], composed)
+            return True
+        if is_ready and axes == LINES_LAST:
+            self.first[node] = reshaped(self.last[source], tensor_type(node).shape)
             return True
         if axes == TO_FIRST:
             return self._set(node, self.plain(source))
         return False
 
     def _elementwise(self, node: Call) -> bool:
-        if node.name == "nn.batch_norm" or not is_rank4(node.type):
+        rank = tensor_type(node.args[0]).rank
+        if node.name == "nn.batch_norm" or not isinstance(node.type, TensorType):
+            return False
+        if node.type.rank != rank:
             return False  # an operand of higher rank makes a result that has no channels last
         if not all(isinstance(arg.type, TensorType) for arg in node.args):
             return False
         broadcast = node.args[:1] if node.op is Lookup else node.args
-        args = [self._operand(arg) for arg in broadcast]
+        args = [self._operand(arg, node.type.rank) for arg in broadcast]
         args += [self.plain(arg) for arg in node.args[len(broadcast) :]]
         return self._set(node, call(node.op, *args, attrs=node.attrs, span=node.span))
 
-    def _operand(self, arg: Expr) -> Expr:
-        """Return an element-wise operand, of whatever rank, so that it broadcasts channels last."""
+    def _operand(self, arg: Expr, rank: int) -> Expr:
+        """Return an element-wise operand so that it broadcasts with images or lines of a rank."""
         kind = tensor_type(arg)
-        if kind.rank == 4:
+        if kind.rank == rank and not (rank == 3 and isinstance(arg, Constant)):
             return self.channels_last(arg)
         plain = self.plain(arg)
         if kind.rank == 0 or product(kind.shape) == 1:
             return plain
-        shape = (1,) * (4 - kind.rank) + kind.shape
-        if isinstance(plain, Constant):
-            own = (1,) * (4 - kind.rank) + plain.data.shape
-            transposed = plain.data.reshape(own).transpose(TO_LAST)
-            return constant(np.ascontiguousarray(transposed), name=plain.name, span=plain.span)
-        return moved(reshaped(plain, shape), TO_LAST)
-
-    def _is_nhwc_profitable(self, node: Call) -> bool:
-        """Whether a pool gains more channels last than turning its image round costs: only if
-        a row of results does not fill half a vector.
-        """
-        kind, attrs = tensor_type(node.args[0]), node.attrs
-        if kind.rank != 4 or kind.dtype not in _FLOATS or not isinstance(attrs, PoolAttrs):
-            return False
-        channels, results = kind.shape[1], tensor_type(node).shape[-1]
-        if isinstance(channels, Dim) or channels < self.tiling.lanes:
-            return False
-        if prod(attrs.kernel) < _LEAST_WINDOW:
-            return False
-        return isinstance(results, Dim) or 2 * results < self.tiling.lanes
+        shape = (1,) * (rank - kind.rank) + kind.shape
+        if sum(size != 1 for size in shape) == 1:
+            image = tensor_type(as_image(reshaped(plain, shape))).shape
+            return reshaped(plain, tuple(image[axis] for axis in TO_LAST))
+        return moved(as_image(reshaped(plain, shape)), TO_LAST)
 
     def _pool(self, node: Call) -> bool:
         op = NhwcAvgPool if node.op is AvgPool else NhwcMaxPool

@@ -7,7 +7,7 @@ channels on either side, where transposes would cost as much as the products, or
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from typing import TypeAlias
 
@@ -25,9 +25,11 @@ from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import children, post_order
 from intarsia_ir.ops.binary import Add
+from intarsia_ir.ops.indexing import Take
 from intarsia_ir.ops.nn import Conv, Matmul
+from intarsia_ir.ops.pooling import PoolAttrs
 from intarsia_ir.ops.sampling import GridSample
-from intarsia_ir.ops.shape import Reshape
+from intarsia_ir.ops.shape import Reshape, Transpose
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
@@ -43,6 +45,9 @@ Users: TypeAlias = "Mapping[Expr, Sequence[Expr]]"
 
 _FEW_INPUTS, _FEW_OUTPUTS, _FEW = 4, 8, 16
 """Channels on a side, or on both, whose products cost no more than transposes."""
+
+_LEAST_WINDOW = 4
+"""Elements of a window from which on a pool repays the transposition of its image."""
 
 _MOST_WEIGHTS = 512 * 1024
 """Bytes of weights that each strip may read anew: they stay in the second-level cache."""
@@ -64,6 +69,8 @@ def may_convert(node: Call) -> bool:
     if is_quantized_linear(node):
         return multiplies_bytes(node)
     kinds = (node.type, *(arg.type for arg in node.args))
+    if node.op is Transpose and tensor_type(node).rank == 3:
+        kinds = kinds[1:]  # rows of channels are a line channels last
     images = [kind for kind in kinds if isinstance(kind, TensorType) and kind.rank in (3, 4)]
     return not any(isinstance(kind.shape[1], Dim) for kind in images)
 
@@ -97,6 +104,61 @@ def is_used_in_planes(node: Expr, users: Users) -> bool:
         if any(not isinstance(arg, Constant) and tensor_type(arg).rank > 2 for arg in others):
             return False
     return True
+
+
+def follows_lines(node: Call, users: Users, last: Collection[Expr]) -> bool:
+    """Whether an element-wise operator of lines follows the layout of its operands.
+
+    If only some of them are channels last, as those in ``last``, its results must be wanted so.
+    """
+    if node.op.kind is not OpKind.ELEMWISE or not isinstance(node.type, TensorType):
+        return False
+    if node.type.rank != 3 or not has_open_size(node):
+        return False
+    lines = [arg for arg in node.args if tensor_type(arg).rank == 3]
+    others = [arg for arg in lines if arg not in last and not isinstance(arg, Constant)]
+    return not others or _leads_to_line(node, users)
+
+
+def is_open_take(node: Call) -> bool:
+    """Whether rows or columns of an image are picked, as when it is resized to an open size."""
+    if node.op is not Take or not has_open_size(node):
+        return False
+    return tensor_type(node.args[0]).rank == 4 and tensor_type(node.args[1]).rank == 1
+
+
+def is_line_as_image(node: Call) -> bool:
+    """Whether a reshape makes an image of height 1 of a line, or a line of that: channels last they
+    are the same.
+    """
+    shapes = tensor_type(node.args[0]).shape, tensor_type(node).shape
+    line, image = sorted(shapes, key=len)
+    return len(line) == 3 and image == (*line[:2], 1, line[2]) and has_open_size(node)
+
+
+def _leads_to_line(node: Expr, users: Users) -> bool:
+    """Whether a one-dimensional convolution takes a value, perhaps behind element-wise ones."""
+    for user in users.get(node, ()):
+        if isinstance(user, Call) and tensor_type(node).rank == 3:
+            is_elementwise = user.op.kind is OpKind.ELEMWISE and isinstance(user.type, TensorType)
+            if user.op is Conv or (is_elementwise and _leads_to_line(user, users)):
+                return True
+    return False
+
+
+def is_nhwc_pool_profitable(node: Call, tiling: CpuTiling) -> bool:
+    """Whether a pool gains more channels last than turning its image round costs: only if a row of
+    results does not fill half a vector.
+    """
+    kind, attrs = tensor_type(node.args[0]), node.attrs
+    if kind.rank != 4 or kind.dtype is not DType.FLOAT32 or not isinstance(attrs, PoolAttrs):
+        return False
+    channels, results = kind.shape[1], tensor_type(node).shape[-1]
+    if isinstance(channels, Dim) or channels < tiling.lanes:
+        return False
+    if prod(attrs.kernel) < _LEAST_WINDOW:
+        return False
+    return isinstance(results, Dim) or 2 * results < tiling.lanes
 
 
 def suits_nchw_conv(node: Call, tiling: CpuTiling) -> bool:
@@ -177,3 +239,27 @@ def plane_conv(node: Call, args: Sequence[Expr], tiling: CpuTiling) -> Expr:
         column = reshaped(term, (*tensor_type(term).shape, 1, 1))
         result = call(Add, result, column, span=node.span)
     return reshaped(result, shape) if is_point else result
+
+
+def column_product(
+    node: Call, attrs: Matmul.Attrs, tiling: CpuTiling, plain: Callable[[Expr], Expr]
+) -> Expr | None:
+    """Return a product with one column: the column is a row, which meets the rows of the matrix.
+
+    Args:
+        node: The product, of known sizes.
+        attrs: Its attributes.
+        tiling: Register tile of the machine.
+        plain: Returns an operand in the model's layout.
+    """
+    a, b = node.args
+    *batch, rows, columns = tensor_type(node).static_shape
+    *own, _, _ = tensor_type(b).static_shape
+    depth = tensor_type(a).static_shape[-1]
+    if columns != 1 or rows == 1 or attrs.transpose_a:
+        return None
+    if tensor_type(a).dtype is not DType.FLOAT32 or depth < tiling.lanes:
+        return None
+    row = reshaped(plain(b), (*own, 1, depth))
+    made = call(Matmul, row, plain(a), attrs=Matmul.Attrs(transpose_b=True), span=node.span)
+    return reshaped(made, (*batch, rows, 1))

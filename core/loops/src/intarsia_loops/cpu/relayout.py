@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from intarsia_ir.graph.expr import Call, Constant, Expr, call, constant, tensor_type
 from intarsia_ir.graph.op import OpAttrs
 from intarsia_ir.graph.types import Size
+from intarsia_ir.ops.indexing import Take
 from intarsia_ir.ops.nn import Conv
 from intarsia_ir.ops.resize import Resize
 from intarsia_ir.ops.shape import Concatenate, Reshape, Split, Transpose
@@ -26,6 +27,15 @@ TO_LAST = (0, 2, 3, 1)
 
 TO_FIRST = (0, 3, 1, 2)
 """Channels last to channels first."""
+
+LINES_LAST = (0, 2, 1)
+"""The same of lines, which have one dimension besides batch and channels, both ways."""
+
+
+def as_image(value: Expr) -> Expr:
+    """Return a value of rank 4 itself, and lines ``[N, C, W]`` as images ``[N, C, 1, W]``."""
+    shape = tensor_type(value).shape
+    return value if len(shape) == 4 else reshaped(value, (*shape[:2], 1, *shape[2:]))
 
 
 def reshaped(value: Expr, shape: tuple[Size, ...]) -> Expr:
@@ -79,7 +89,7 @@ def packed_depthwise(weight: Expr) -> Expr:
 
 def nhwc_axis(attrs: OpAttrs) -> OpAttrs:
     """Attributes with one axis, channels last."""
-    assert isinstance(attrs, Concatenate.Attrs | Split.Attrs)  # what it is called for
+    assert isinstance(attrs, Concatenate.Attrs | Split.Attrs | Take.Attrs)  # what it is called for
     return replace(attrs, axis=TO_LAST.index(attrs.axis))
 
 
@@ -134,7 +144,6 @@ def of_height_one(node: Call, args: Sequence[Expr]) -> Call | None:
     plain = node.attrs
     if not isinstance(plain, Conv.Attrs):
         return None
-    n, c, width = tensor_type(data).shape
     outputs, inner, taps = tensor_type(others[place]).static_shape
     others[place] = reshaped(others[place], (outputs, inner, 1, taps))
     attrs = Conv.Attrs(
@@ -143,5 +152,4 @@ def of_height_one(node: Call, args: Sequence[Expr]) -> Call | None:
         dilation=(1, *plain.dilation),
         groups=plain.groups,
     )
-    flat = reshaped(data, (n, c, 1, width))
-    return call(node.op, flat, *others, attrs=attrs, span=node.span)
+    return call(node.op, as_image(data), *others, attrs=attrs, span=node.span)
