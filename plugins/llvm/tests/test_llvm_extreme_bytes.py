@@ -53,7 +53,7 @@ def few(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def rare(shape: tuple[int, ...]) -> np.ndarray:
-    """Small weights, and two pairs whose products pass 16 bits together: they get corrections."""
+    """Small weights, and two pairs whose products pass 16 bits together: these are magnitudes."""
     made = np.random.default_rng(7).integers(-64, 65, shape).astype(np.int8)
     flat = made.reshape(shape[0], -1) if len(shape) == 4 else made.T
     taps = int(np.prod(shape[2:])) if len(shape) == 4 else 1

@@ -15,7 +15,6 @@ from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.tir.interp import evaluate as interpret
 from intarsia_ir.tir.tensor import placeholder
-from intarsia_loops.cpu.corrections import pack_corrected
 from intarsia_loops.cpu.int8x4 import (
     Int8ConvAttrs,
     Int8Depthwise,
@@ -24,6 +23,7 @@ from intarsia_loops.cpu.int8x4 import (
     pack_int8x4_conv,
     pack_int8x4_dense,
 )
+from intarsia_loops.cpu.ordered_words import pack_ordered
 from intarsia_loops.cpu.packing import pack_conv, pack_int8x4, unpack_int8x4
 from intarsia_runtime.dtype import DType
 
@@ -221,22 +221,19 @@ def test_operators_agree_with_their_references(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-@pytest.mark.parametrize("word", [DType.INT16, DType.INT32])
-def test_operators_agree_with_their_references_for_pairs_and_corrections(dtype, word):
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_operators_agree_with_their_references_for_pairs_and_words_in_order(dtype, is_ordered):
     weight = RNG.integers(-64, 64, (6, 20, 3, 2)).astype(np.int8)
     weight[2, 4:6, 1, 0], weight[4, 10:12, 2, 1] = 127, -128
-    blocks, count = pack_conv(weight, 1, 4), 0
-    packed = pack_int8x4(blocks, word)
-    if word is DType.INT32:
-        corrected = pack_corrected(blocks)
-        assert corrected is not None
-        packed, count = corrected
-        assert count == 1
+    blocks = pack_conv(weight, 1, 4)
+    packed = pack_int8x4(blocks, DType.INT16)
+    if is_ordered:
+        packed = pack_ordered(blocks, signed=dtype == "int8")
+        assert (packed[:, -1, 1] > 0).all()
     window = {"strides": (2, 1), "padding": ((1, 0), (1, 1)), "dilation": (1, 1), "zero": 3}
-    split = {"is_narrow": count > 0, "corrections": count}
-    attrs = Int8ConvAttrs(outputs=6, kernel=(3, 2), **split, **window)
+    attrs = Int8ConvAttrs(outputs=6, kernel=(3, 2), is_ordered=is_ordered, **window)
     _agree(Int8x4Conv, attrs, byte_array(dtype, 1, 5, 4, 20), packed)
-    dense = Int8x4Dense.Attrs(outputs=6, **split)
+    dense = Int8x4Dense.Attrs(outputs=6, is_ordered=is_ordered)
     _agree(Int8x4Dense, dense, byte_array(dtype, 3, 120), packed)
 
 

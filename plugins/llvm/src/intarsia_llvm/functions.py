@@ -48,6 +48,12 @@ MULTIPLY_PAIRS = {
 DOT_OF_NARROW = "llvm.bytes"
 """The same sum where two neighbouring products fit 16 bits together."""
 
+DOT_OF_JOINED = "llvm.bytes.joined"
+"""``dot(sum, a, b, v, w)``: products of ``a`` and ``v``, and of ``b`` and ``w``, all in 16 bits."""
+
+DOT_OF_MAGNITUDES = ("llvm.magnitudes.1", "llvm.magnitudes.2")
+"""``dot(sum, a, v, m)``: of unsigned ``v`` and signed ``a ^ m``; two words added up in 16 bits."""
+
 MULTIPLY_BYTES = {
     4: "llvm.x86.ssse3.pmadd.ub.sw.128",
     8: "llvm.x86.avx2.pmadd.ub.sw",
@@ -108,6 +114,11 @@ FUNCTIONS = {
         (DOT, SIGNED_DOT, DOT_BY_PAIRS, DOT_OF_NARROW, DOT_OF_PAIRS),
         CodegenSignature(3, frozenset({DType.INT32})),
     ),
+    DOT_OF_JOINED: CodegenSignature(5, frozenset({DType.INT32})),
+    **{
+        name: CodegenSignature(1 + 3 * words, frozenset({DType.INT32}))
+        for words, name in enumerate(DOT_OF_MAGNITUDES, 1)
+    },
     **dict.fromkeys(SPLATS, CodegenSignature(1)),
     THREAD_SLOT: CodegenSignature(1, result=frozenset({INDEX})),
     PREFETCH: CodegenSignature(1, result=frozenset({DType.BOOL})),

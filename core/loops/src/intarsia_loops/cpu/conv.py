@@ -44,14 +44,15 @@ from .conv_strip import (
     Convolution,
     ConvWorkItem,
     Read,
+    direct_strides,
     fill_strip,
     read_directly,
     read_strip,
     strip_rows,
+    strip_strides,
     taps_computed,
     taps_inside,
 )
-from .corrections import corrections_of, place_in
 from .dense import dense_loops, is_data_stationary
 from .loops import (
     EpilogueStore,
@@ -69,7 +70,8 @@ from .matrix_unit_conv import MatrixUnitStrip, matrix_unit_conv_tiles
 from .matrix_unit_dense import matrix_unit_dense_loops
 from .micro_kernel import register_tile
 from .open_matrix_unit import open_matrix_unit_dense_loops
-from .panel import Matrix
+from .ordered_tiles import OrderedWords, offsets_of
+from .panel import LINE, Matrix
 from .prefetch import WeightPrefetch, is_streamed, prefetch_next_block
 from .row_segments import segment_columns
 from .tiling import CpuTiling, best_rows, column_parts
@@ -77,6 +79,7 @@ from .window import Window
 
 _ITEMS = 8
 _LARGE_WEIGHTS_FACTOR = 2.25
+_LINE_WORDS = LINE // 4
 
 
 def matrix_unit_extents(conv: Convolution) -> tuple[int, int]:
@@ -159,7 +162,9 @@ def _as_matrix(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) ->
         loops = open_matrix_unit_dense_loops if isinstance(rows, Dim) else matrix_unit_dense_loops
         weight, outputs = conv.weight, conv.outputs
         return loops(tiling, tiling.unit, matrix, weight, outputs, epilogue, outer)
-    return dense_loops(tiling, matrix, conv.weight, conv.outputs, epilogue, outer, conv.corrections)
+    return dense_loops(
+        tiling, matrix, conv.weight, conv.outputs, epilogue, outer, is_ordered=conv.is_ordered
+    )
 
 
 class _Plan(Struct, frozen=True):
@@ -239,21 +244,25 @@ def _strip(
     """Compute a strip of rows for some blocks of channels."""
     window = conv.window
 
-    def blocks(read: Read) -> Stmt:
-        body = _blocks(tiling, conv, plan, work_item, epilogue, read)
+    def blocks(read: Read, strides: Sequence[int]) -> Stmt:
+        body = _blocks(tiling, conv, plan, work_item, epilogue, read, strides)
         if tiling.unit is None:
             return body
         _, rows = segment_rows(window.output[1], tiling.unit)
         return configured(tiling.unit, rows, conv.steps[-1], body)
 
     if not conv.is_copied:
-        return blocks(read_directly(conv, work_item))
+        return blocks(read_directly(conv, work_item), direct_strides(conv))
     segment = work_item.column is not None
     rows, distance = strip_rows(window, plan.height, is_segment=segment)
     span = (rows, window.span(1, window.output[1]))
-    strip = Buffer("strip", (span[0], span[1] * conv.inner), conv.data.dtype, MemoryScope.STACK)
+    pitch = span[1] * conv.inner
+    if conv.is_ordered:  # whose offsets are of this pitch: copies of whole lines keep it
+        pitch = -(-pitch // _LINE_WORDS) * _LINE_WORDS
+    strip = Buffer("strip", (span[0], pitch), conv.data.dtype, MemoryScope.STACK)
     fill = fill_strip(tiling, conv, work_item, strip, (span, distance))
-    return Allocate(strip, seq(fill, blocks(read_strip(conv, strip, distance))))
+    strides = strip_strides(conv, strip, distance)
+    return Allocate(strip, seq(fill, blocks(read_strip(conv, strip, distance), strides)))
 
 
 def _blocks(
@@ -263,13 +272,15 @@ def _blocks(
     work_item: ConvWorkItem,
     epilogue: EpilogueStore,
     read: Read,
+    strides: Sequence[int],
 ) -> Stmt:
     """Compute the blocks of channels of an item one after the other."""
     width = _tile_channels(tiling, conv)
     blocks = plan.blocks
 
     def body(number: PrimExpr, used: int) -> Stmt:
-        return _Block(tiling, conv, plan, work_item, epilogue, read, number, used).loops()
+        block = _Block(tiling, conv, plan, work_item, epilogue, read, number, used)
+        return block.ordered(strides) if conv.is_ordered else block.loops()
 
     stmts: list[Stmt] = []
     for first, count, used in column_parts(conv.columns, width):
@@ -300,6 +311,7 @@ class _Block(Struct, frozen=True):
         read: Reads data.
         number: Of the block in its group.
         used: Columns of its weights.
+        words: Of its weights, if they are in an order of their own.
     """
 
     tiling: CpuTiling
@@ -310,6 +322,7 @@ class _Block(Struct, frozen=True):
     read: Read
     number: PrimExpr
     used: int
+    words: OrderedWords | None = None
 
     @property
     def block(self) -> PrimExpr:
@@ -334,6 +347,23 @@ class _Block(Struct, frozen=True):
         conv, item = self.conv, self.work_item
         channel = item.group * conv.columns + self.number * _tile_channels(self.tiling, conv) + c
         return self.epilogue(value, (item.image, item.row + y, item.across(x), channel))
+
+    def ordered(self, strides: Sequence[int]) -> Stmt:
+        """Return the loops over tiles of words in an order of their own.
+
+        Args:
+            strides: Words of data from one step of each loop over K to the next.
+        """
+        steps, int8x4 = self.conv.steps, self.tiling.int8x4
+        assert int8x4 is not None
+        assert int8x4.ordered is not None  # the weights are packed for it
+        words = OrderedWords(int8x4.ordered, self.conv.weight, self.block, prod(steps))
+        if prod(steps) == steps[-1]:
+            return replace(self, words=words).loops()
+        lanes = self.tiling.lanes
+        return offsets_of(
+            words, steps, strides, lanes, lambda words: replace(self, words=words).loops()
+        )
 
     def loops(self) -> Stmt:
         """Return the loops over the tiles."""
@@ -392,13 +422,12 @@ class _Block(Struct, frozen=True):
             position = index(r)
             return place[0] + position // size[1], place[1] + position % size[1]
 
-        def word_at(r: PrimExpr | int, word: PrimExpr) -> PrimExpr:
-            return self.read(*pixel_of(r), place_in(steps, word))
+        def word_at(r: PrimExpr | int, offset: PrimExpr) -> PrimExpr:
+            return self.read(*pixel_of(r), (*[index(0)] * (len(steps) - 1), offset))
 
         def at(k: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
             return tuple(step + start for step, start in zip(k, first, strict=True))
 
-        count = self.conv.corrections
         return register_tile(
             self.tiling,
             rows=prod(size),
@@ -410,7 +439,7 @@ class _Block(Struct, frozen=True):
             epilogue=lambda r, c, value: self.store_result(*pixel_of(r), c, value),
             dtype=weight.dtype,
             weight_prefetch=weight_prefetch,
-            corrections=corrections_of(weight, self.block, prod(steps), count, word_at),
+            words=None if self.words is None else replace(self.words, left=word_at),
         )
 
 

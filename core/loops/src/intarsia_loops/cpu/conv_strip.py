@@ -38,7 +38,7 @@ class Convolution(Struct, frozen=True):
         window: Geometry.
         padding_value: What padding holds.
         copied: Whether rows are copied though no window leaves the image.
-        corrections: Of a block of weights of bytes.
+        is_ordered: Whether words of weights are (``ordered_words.py``).
     """
 
     data: Source
@@ -48,7 +48,7 @@ class Convolution(Struct, frozen=True):
     window: Window
     padding_value: int = 0
     copied: bool = False
-    corrections: int = 0
+    is_ordered: bool = False
 
     @property
     def inner(self) -> int:
@@ -183,7 +183,7 @@ def taps_computed(conv: Convolution, height: int) -> float:
     ``height`` rows.
     """
     window = conv.window
-    if height > 1 or len(conv.steps) < 3 or conv.padding_value or conv.corrections:
+    if height > 1 or len(conv.steps) < 3 or conv.padding_value or conv.is_ordered:
         return 1.0
     inside = [
         sum(len(window.taps(axis, result)) for result in range(window.output[axis]))
@@ -207,7 +207,10 @@ def _segment_copy(conv: Convolution, work_item: ConvWorkItem, strip: Buffer) -> 
 
     padding_value = const(conv.padding_value, strip.dtype)
     joined = conv.groups == 1
-    return SegmentCopy(strip, conv.inner, window.size, first, padding_value, element, joined)
+    columns = window.span(1, window.output[1])
+    return SegmentCopy(
+        strip, columns, conv.inner, window.size, first, padding_value, element, joined
+    )
 
 
 Read = Callable[[PrimExpr, PrimExpr, "tuple[PrimExpr, ...]"], PrimExpr]
@@ -228,6 +231,20 @@ def read_directly(conv: Convolution, work_item: ConvWorkItem) -> Read:
         )
 
     return read
+
+
+def direct_strides(conv: Convolution) -> tuple[int, ...]:
+    """Return the elements of the input from one step of each loop over K to the next."""
+    _, _, columns, channels = conv.data.shape
+    down, right = conv.window.dilation
+    return (down * columns * channels, right * channels, 1)
+
+
+def strip_strides(conv: Convolution, strip: Buffer, distance: int) -> tuple[int, ...]:
+    """Return the same of a padded strip."""
+    down, right = conv.window.dilation
+    row = down // distance * strip.shape[1]
+    return (row, 1) if len(conv.steps) == 2 else (row, right * conv.inner, 1)
 
 
 def read_strip(conv: Convolution, strip: Buffer, distance: int) -> Read:

@@ -73,7 +73,8 @@ def dense_loops(
     outputs: int,
     epilogue: EpilogueStore,
     outer: list[int],
-    corrections: int = 0,
+    *,
+    is_ordered: bool = False,
 ) -> Stmt:
     """Return the loops of ``left @ weight``.
 
@@ -84,7 +85,8 @@ def dense_loops(
         outputs: Columns of the result.
         epilogue: Stores an element.
         outer: Dimensions that the rows of the result stand for.
-        corrections: Of a block of weights of bytes, which are not added up in parts then.
+        is_ordered: Whether words of weights are (``ordered_words.py``), which are not added up in
+            parts then.
     """
     width = weight.shape[2]
     limit = tiling.rows_for(width // tiling.lanes)
@@ -95,7 +97,7 @@ def dense_loops(
     # Each panel reads all weights anew: what no second-level cache holds is read for few of them.
     wider = _LARGE_WEIGHTS_FACTOR if weight.bytes > _HUGE_BYTES else 1
     panel_bytes = int(tiling.panel_bytes * wider)
-    depth = left.k if corrections else _k_block(left, weight, rows, panel_bytes)
+    depth = left.k if is_ordered else _k_block(left, weight, rows, panel_bytes)
     panel = _panel_rows(left.m, depth, rows, blocks, panel_bytes)
     if not is_streamed(weight) and _is_data_stationary(left, outputs, weight):
         panel = _stationary_rows(left, rows, blocks, panel)
@@ -103,7 +105,7 @@ def dense_loops(
     def item(start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
         panel_of_rows = Panel(
             *(tiling, left, weight, epilogue, outer, (start, size, rows), (first, count, used)),
-            corrections,
+            is_ordered,
         )
         return panel_of_rows.full_k() if depth == left.k else panel_of_rows.split_k(depth)
 

@@ -11,12 +11,12 @@ gemmlowp and XNNPACK compensate zero points in the same way.
 from __future__ import annotations
 
 import numpy as np
+from msgspec import Struct
 
 from intarsia_ir.graph.op import Op, OpAttrs, OpKind, operator
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.nn import Conv, Matmul
 from intarsia_ir.tir.expr import (
-    INDEX,
     BinaryOp,
     IntImm,
     PrimExpr,
@@ -24,7 +24,6 @@ from intarsia_ir.tir.expr import (
     binary,
     cast,
     if_then_else,
-    maximum,
 )
 from intarsia_ir.tir.tensor import (
     Reduction,
@@ -36,8 +35,8 @@ from intarsia_ir.tir.tensor import (
 )
 from intarsia_runtime.dtype import DType
 
-from .corrections import unpack_corrected
 from .operators import ConvAttrs
+from .ordered_words import ordered_factor, unpack_ordered
 from .packing import (
     INT8_PER_WORD,
     pack_conv,
@@ -59,13 +58,13 @@ class Int8ConvAttrs(ConvAttrs, frozen=True, kw_only=True):
     """As of ``cpu.conv``.
 
     ``zero``: what padding holds, as data counts; ``is_narrow``: :func:`has_narrow_pairs`;
-    ``corrections``: of each block of weights (``corrections.py``); ``signed``: whether data counts
-    as signed.
+    ``is_ordered``: whether words of weights are (``ordered_words.py``); ``signed``: whether data
+    counts as signed.
     """
 
     zero: int
     is_narrow: bool = False
-    corrections: int = 0
+    is_ordered: bool = False
     signed: bool = False
 
 
@@ -105,26 +104,11 @@ def pack_int8x4_dense(weight: Array, width: int, word: DType = DType.INT32) -> A
     return pack_int8x4(pack_dense(weight, width), word)
 
 
-def _bytes_of(weight: Array, corrections: int) -> Array:
-    """Return blocks of packed weights as int8."""
-    if not corrections:
+def _bytes_of(weight: Array, depth: int, *, is_ordered: bool) -> Array:
+    """Return blocks of packed weights as int8; ``depth`` is that in bytes."""
+    if not is_ordered:
         return unpack_int8x4(weight)
-    depth = weight.shape[1] - corrections - -(-corrections // weight.shape[2])
-    return unpack_corrected(weight, depth, corrections)
-
-
-def _position(
-    weight: Tensor, block: PrimExpr, step: PrimExpr, depth: int, corrections: int
-) -> PrimExpr:
-    """Return where along K the data of a step lie: steps behind the last one are corrections."""
-    if not corrections:
-        return step
-    word, words = step // INT8_PER_WORD, depth // INT8_PER_WORD
-    width = weight.shape[2]
-    number = maximum(word - words, 0)
-    row = number // width + (words + corrections)
-    place = cast(weight[block, row, number % width], INDEX)
-    return if_then_else(step < depth, step, place * INT8_PER_WORD + step % INT8_PER_WORD)
+    return unpack_ordered(weight, depth // INT8_PER_WORD)
 
 
 def data_offset(kind: DType, *, signed: bool) -> int:
@@ -142,11 +126,27 @@ def _counted(x: PrimExpr, *, signed: bool) -> PrimExpr:
     return value + offset if offset else value
 
 
-def _byte(words: PrimExpr, number: PrimExpr) -> PrimExpr:
-    """Return byte ``number`` of four or two weights, with its sign."""
-    shift = cast(number, DType.INT32) * 8
-    wide = cast(words, DType.INT32)
-    return cast(cast(binary(BinaryOp.SHR, wide, shift), DType.INT8), DType.INT32)
+class _Steps(Struct, frozen=True):
+    """Packed weights of bytes along K.
+
+    Attributes:
+        weight: Blocks of words of four bytes, or of two.
+        depth: Bytes along K.
+        is_ordered: Whether words are in an order of their own.
+    """
+
+    weight: Tensor
+    depth: int
+    is_ordered: bool
+
+    def at(self, block: PrimExpr, column: PrimExpr, step: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        """Return where along K the data of a step lie, and the weight, with its sign."""
+        weight, size = self.weight, self.weight.dtype.bytes
+        if self.is_ordered:
+            return ordered_factor(weight, block, column, step, self.depth // INT8_PER_WORD)
+        words = cast(weight[block, step // size, column], DType.INT32)
+        byte = binary(BinaryOp.SHR, words, cast(step % size, DType.INT32) * 8)
+        return step, cast(cast(byte, DType.INT8), DType.INT32)
 
 
 @operator("cpu.qconv", OpKind.ANCHOR)
@@ -164,7 +164,8 @@ class Int8x4Conv(Op):
     @staticmethod
     def reference(attrs: Int8ConvAttrs, data: Array, weight: Array) -> Array:
         """The canonical convolution of padded data, in float64, which is exact."""
-        blocks = _bytes_of(weight, attrs.corrections)
+        depth = attrs.kernel[0] * attrs.kernel[1] * data.shape[3] // attrs.groups
+        blocks = _bytes_of(weight, depth, is_ordered=attrs.is_ordered)
         plain = unpack_conv(blocks, attrs.outputs, attrs.kernel, attrs.groups)
         widths = ((0, 0), (0, 0), *attrs.padding)
         moved = counted(data, signed=attrs.signed).transpose(_TO_FIRST)
@@ -184,22 +185,21 @@ class Int8x4Conv(Op):
         _, rows, columns, channels = data.shape
         inner, width = channels // attrs.groups, weight.shape[2]
         own, blocks = attrs.outputs // attrs.groups, weight.shape[0] // attrs.groups
-        size, depth = weight.dtype.bytes, attrs.kernel[0] * attrs.kernel[1] * inner
-        k = reduce_axis(depth + INT8_PER_WORD * attrs.corrections)
+        depth = attrs.kernel[0] * attrs.kernel[1] * inner
+        k, steps = reduce_axis(depth), _Steps(weight, depth, attrs.is_ordered)
 
         def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, o: PrimExpr) -> Reduction:
             group, column = o // own, o % own
             block = group * blocks + column // width
-            at = _position(weight, block, k.var, depth, attrs.corrections)
+            at, taken = steps.at(block, column % width, k.var)
             tap, c = at // inner, at % inner
             kh, kw = tap // attrs.kernel[1], tap % attrs.kernel[1]
             y_in = y * attrs.strides[0] + kh * attrs.dilation[0] - attrs.padding[0][0]
             x_in = x * attrs.strides[1] + kw * attrs.dilation[1] - attrs.padding[1][0]
             value = _counted(data[n, y_in, x_in, group * inner + c], signed=attrs.signed)
             inside = all_of([y_in >= 0, y_in < rows, x_in >= 0, x_in < columns])
-            words = weight[block, k.var // size, column % width]
             padded = if_then_else(inside, value, IntImm(attrs.zero, DType.INT32))
-            return sum_over(padded * _byte(words, k.var % size), (k,))
+            return sum_over(padded * taken, (k,))
 
         spatial = extents(attrs.windows.output_shape("cpu.qconv", (rows, columns)))
         return compute((data.shape[0], *spatial, attrs.outputs), element, name="cpu_qconv")
@@ -214,7 +214,7 @@ class Int8x4Dense(Op):
 
         outputs: int
         is_narrow: bool = False
-        corrections: int = 0
+        is_ordered: bool = False
         signed: bool = False
 
     @staticmethod
@@ -225,7 +225,7 @@ class Int8x4Dense(Op):
     @staticmethod
     def reference(attrs: Attrs, a: Array, weight: Array) -> Array:
         """The product with the unpacked matrix, in float64, which is exact."""
-        blocks = _bytes_of(weight, attrs.corrections)
+        blocks = _bytes_of(weight, a.shape[-1], is_ordered=attrs.is_ordered)
         matrix = unpack_dense(blocks, attrs.outputs).astype(np.float64)
         whole = counted(a, signed=attrs.signed).astype(np.float64)
         product = Matmul.reference(Matmul.Attrs(), whole, matrix)
@@ -234,15 +234,13 @@ class Int8x4Dense(Op):
     @staticmethod
     def compute(attrs: Attrs, a: Tensor, weight: Tensor) -> Tensor:
         """Sum over the depth."""
-        depth, width, size = a.shape[-1], weight.shape[2], weight.dtype.bytes
-        k = reduce_axis(depth + INT8_PER_WORD * attrs.corrections)
+        depth, width = a.shape[-1], weight.shape[2]
+        k, steps = reduce_axis(depth), _Steps(weight, depth, attrs.is_ordered)
 
         def element(*indices: PrimExpr) -> Reduction:
             *outer, o = indices
-            at = _position(weight, o // width, k.var, depth, attrs.corrections)
-            words = weight[o // width, k.var // size, o % width]
-            value = _counted(a[(*outer, at)], signed=attrs.signed)
-            return sum_over(value * _byte(words, k.var % size), (k,))
+            at, taken = steps.at(o // width, o % width, k.var)
+            return sum_over(_counted(a[(*outer, at)], signed=attrs.signed) * taken, (k,))
 
         return compute((*a.shape[:-1], attrs.outputs), element, name="cpu_qdense")
 

@@ -8,7 +8,8 @@ DSP instructions of Arm's M profile), or shifts (:func:`dot4_by_shifts`). Withou
 multiplies pairs of 16 bits by ``vpmaddwd`` (:class:`~.tiling.Int16x2`): data are widened where
 they are copied, weights where they are loaded, and the registers are those of float32. Where there
 is a matrix unit and enough rows, its tiles are used instead. XNNPACK's ``qs8-gemm-*c4`` kernels and
-the VNNI layout pack four values of K in the same way.
+the VNNI layout pack four values of K in the same way. Where ``vpmaddubsw`` multiplies bytes, words
+of weights have an order of their own (``ordered_words.py``).
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from .tiling import CpuTiling, DepthwiseMicroKernel, Int16x2, Taps
 from .window import window_of
 
 Schedule: TypeAlias = Callable[[FusedGroup, LoopTarget], PrimFunc | None]
+Int8Attrs: TypeAlias = "Int8ConvAttrs | Int8x4Dense.Attrs"
 
 _TOP_BITS_OF_PAIR = 0x800080
 _TOP_BITS = int.from_bytes(b"\x80" * INT8_PER_WORD, "little", signed=True)
@@ -107,16 +109,21 @@ class Int8x4Schedules(Struct, frozen=True):
         )
 
     def _source(
-        self, plain: CpuTiling, data: Buffer, weight: Buffer, *, is_narrow: bool
+        self, plain: CpuTiling, data: Buffer, weight: Buffer, attrs: Int8Attrs
     ) -> tuple[CpuTiling, PackedView, Source] | None:
         """Return the tile, and data and weights as they are read."""
         if plain.int8x4 is None:
             return None
         int8x4, signed = plain.int8x4, data.dtype.is_signed
+        if attrs.is_ordered:  # masks of weights make up for signs of data
+            if int8x4.ordered is None:
+                return None
+            rows = -(-int8x4.ordered.rows // 2)
+            return replace(plain, rows=rows), PackedView(data, int8x4.load), weight
         if weight.dtype is DType.INT16:
             return None if int8x4.int16x2 is None else _widened(plain, int8x4.int16x2, data, weight)
         plain_add = int8x4.add
-        if is_narrow and int8x4.add_narrow is not None:
+        if attrs.is_narrow and int8x4.add_narrow is not None:
             plain_add, plain = int8x4.add_narrow, replace(plain, rows=int8x4.narrow_rows)
         add = _OffsetDot(plain_add) if signed is not int8x4.signed else plain_add
         micro_kernel = (
@@ -135,7 +142,7 @@ class Int8x4Schedules(Struct, frozen=True):
         tiling = self.tiling_of(target, DType.INT32)
         if not isinstance(attrs, Int8ConvAttrs):
             return None
-        source = self._source(tiling, data, weight, is_narrow=attrs.is_narrow)
+        source = self._source(tiling, data, weight, attrs)
         if source is None:
             return None
         window = window_of(data.shape[1:3], anchor.fused.output.shape[1:3], attrs)
@@ -149,7 +156,7 @@ class Int8x4Schedules(Struct, frozen=True):
             blank = int.from_bytes(bytes([zero] * INT8_PER_WORD), "little", signed=True)
             groups = attrs.groups
             operands = (source, weight, attrs.outputs, groups, window, blank, copied)
-            return Convolution(*operands, attrs.corrections)
+            return Convolution(*operands, attrs.is_ordered)
 
         zero = (attrs.zero & 255) ^ (0x80 if data.dtype.is_signed is not attrs.signed else 0)
         by_unit = self._by_unit(tiling, data)
@@ -176,7 +183,7 @@ class Int8x4Schedules(Struct, frozen=True):
         tiling = self.tiling_of(target, DType.INT32)
         if not isinstance(attrs, Int8x4Dense.Attrs):
             return None
-        source = self._source(tiling, data, weight, is_narrow=attrs.is_narrow)
+        source = self._source(tiling, data, weight, attrs)
         if source is None:
             return None
         outer = list(data.shape[:-1])
@@ -205,8 +212,9 @@ class Int8x4Schedules(Struct, frozen=True):
                 tiling, flat_rows(source), weight, attrs.outputs, anchor.epilogue, outer
             )
             return anchor.function(body)
-        rest = (attrs.outputs, anchor.epilogue, outer, attrs.corrections)
-        return anchor.function(dense_loops(tiling, flat_rows(source), weight, *rest))
+        rest = (attrs.outputs, anchor.epilogue, outer)
+        body = dense_loops(tiling, flat_rows(source), weight, *rest, is_ordered=attrs.is_ordered)
+        return anchor.function(body)
 
     def _by_unit(self, tiling: CpuTiling, data: Buffer) -> tuple[MatrixUnit, PackedView] | None:
         """Return the matrix unit, and the data as it is copied for it: unsigned."""

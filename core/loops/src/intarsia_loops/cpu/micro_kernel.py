@@ -40,9 +40,9 @@ from intarsia_ir.tir.walk import expr_nodes, statements, substitute
 from intarsia_runtime.dtype import DType
 
 from ..typical import typical
-from .corrections import Corrections
 from .lane_loop import LeftElement, RightElement, lane_loop
 from .loops import load, seq, serial, store, unrolled, vectorized
+from .ordered_tiles import OrderedWords
 from .prefetch import OpenWeightPrefetch, WeightPrefetch, with_prefetch
 from .tile_stores import tile_stores
 from .tiling import CpuTiling
@@ -67,7 +67,7 @@ def register_tile(
     dtype: DType = DType.FLOAT32,
     weight_prefetch: WeightPrefetch | OpenWeightPrefetch | None = None,
     initial: Callable[[PrimExpr, PrimExpr], PrimExpr] | None = None,
-    corrections: Corrections | None = None,
+    words: OrderedWords | None = None,
     is_one_of_several: bool = False,
 ) -> Stmt:
     """Return the loops of one tile.
@@ -84,19 +84,18 @@ def register_tile(
         dtype: Element type.
         weight_prefetch: The next block of B; each step prefetches a share.
         initial: ``initial(row, column)``: what a sum starts from, not zero.
-        corrections: Of B, added at the end.
+        words: Of B, in an order of their own: ``steps`` and ``right`` are not used then.
         is_one_of_several: Whether the kernel has tiles of several sizes (``tile_stores.py``).
     """
     lanes, vectors = tiling.lanes, -(-columns // tiling.lanes)
-    partial_sums, extents = _partial_sums(tiling, largest, steps) if initial is None else (1, steps)
+    size, fetched = (rows, columns, lanes), weight_prefetch
+    partial_sums, extents = _partial_sums(tiling, largest, steps, initial or words)
     acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, MemoryScope.REGISTER)
-    of_rows, fetched = (rows, _unrolled_rows), weight_prefetch
-    by_lanes = lane_loop(tiling, acc, of_rows, (left, right), steps, fetched)
+    by_lanes = lane_loop(tiling, acc, (rows, _unrolled_rows), (left, right), steps, fetched)
 
     def nest(step: tuple[PrimExpr, ...]) -> Stmt:
         if tiling.micro_kernel is not None and len(step) == len(steps) - 1:
-            a, b = _first_elements(left, right, (*step, index(0)), rows)
-            return tiling.micro_kernel(acc, a, b, steps[-1])
+            return tiling.micro_kernel(acc, *_first_elements(left, right, step, rows), steps[-1])
         if by_lanes is not None and len(step) == len(steps) - 1:
             return by_lanes.loop(step)
         if len(step) < len(steps):
@@ -110,47 +109,23 @@ def register_tile(
         body = _each_accumulator(acc, lanes, multiply_add)
         return body if fetched is None else fetched.around(body, step, extents, (rows, lanes))
 
-    operands = _distant_operands(epilogue, (rows, columns, lanes), dtype)
-    sums = seq(_cleared(acc, lanes, initial), nest(()), *_corrected(tiling, acc, rows, corrections))
-    stores = tile_stores(acc, (rows, columns, lanes), epilogue, is_looped=is_one_of_several)
-    return Allocate(acc, with_prefetch(tiling.prefetch, operands, seq(sums, stores)))
+    start, body = (initial, nest(())) if words is None else words.tile(acc, rows, lanes, fetched)
+    stores = tile_stores(acc, size, epilogue, is_looped=is_one_of_several)
+    loops = seq(_cleared(acc, lanes, start), body, stores)
+    operands = _distant_operands(epilogue, size, dtype)
+    return Allocate(acc, with_prefetch(tiling.prefetch, operands, loops))
 
 
 def _first_elements(
-    left: LeftElement, right: RightElement, first: Sequence[PrimExpr], rows: int
+    left: LeftElement, right: RightElement, outer: Sequence[PrimExpr], rows: int
 ) -> tuple[list[PrimExpr], PrimExpr]:
-    """Return where the loop over K begins: an element of each row of A, and one of B."""
+    """Return where the innermost loop begins: an element of each row of A, and one of B."""
+    first = (*outer, index(0))
     return [left(row, first) for row in range(rows)], right(first, index(0))
 
 
 def _added(tiling: CpuTiling, total: PrimExpr, a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return total + a * b if tiling.add is None else tiling.add(total, a, b)
-
-
-def _corrected(
-    tiling: CpuTiling, acc: Buffer, rows: int, corrections: Corrections | None
-) -> Iterator[Stmt]:
-    """Yield what adds products of corrections; of partial sums of a result, to the first."""
-    if corrections is None:
-        return
-    assert tiling.add is not None  # products of words have a step of their own
-    add, lanes, columns = tiling.add, tiling.lanes, acc.shape[1]
-
-    def step(number: PrimExpr, place: PrimExpr) -> Stmt:
-        def multiply_add(row: PrimExpr, column: PrimExpr) -> Stmt:
-            total = load(acc, row, column)
-            a, b = corrections.left(row, place), corrections.right(number, column)
-            return store(acc, (row, column), add(total, a, b))
-
-        def row(r: PrimExpr) -> Stmt:
-            def vector(v: PrimExpr) -> Stmt:
-                return vectorized(lanes, lambda i: multiply_add(r, v * lanes + i))
-
-            return unrolled(columns // lanes, vector, "v")
-
-        return _unrolled_rows(rows, row)
-
-    yield corrections.loop(step)
 
 
 def _cleared(
@@ -204,16 +179,19 @@ def _each_accumulator(
 
 
 def _partial_sums(
-    tiling: CpuTiling, largest: tuple[int, int], steps: Sequence[int | PrimExpr]
+    tiling: CpuTiling,
+    largest: tuple[int, int],
+    steps: Sequence[int | PrimExpr],
+    start: object | None,
 ) -> tuple[int, Sequence[int | PrimExpr]]:
     """Return the partial sums of each result, and ``steps`` where a step adds to all of them.
 
     They are doubled until there are :data:`_MIN_ACCUMULATORS`, as long as they divide K and fit the
-    registers.
+    registers; sums that have a ``start`` of their own are not.
     """
     rows, vectors = largest[0], -(-largest[1] // tiling.lanes)
     partial_sums, innermost = 1, steps[-1]
-    if not isinstance(innermost, int) or tiling.micro_kernel is not None:
+    if start is not None or not isinstance(innermost, int) or tiling.micro_kernel is not None:
         return partial_sums, steps
     while (
         innermost % (2 * partial_sums) == 0

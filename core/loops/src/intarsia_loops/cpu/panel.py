@@ -20,7 +20,6 @@ from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, const, index
 from intarsia_ir.tir.stmt import Allocate, Stmt
 
-from .corrections import corrections_of
 from .loops import (
     EpilogueStore,
     Source,
@@ -34,6 +33,7 @@ from .loops import (
     unflatten,
 )
 from .micro_kernel import register_tile
+from .ordered_tiles import OrderedWords
 from .prefetch import prefetch_next_block
 from .tiling import CpuTiling
 
@@ -113,7 +113,7 @@ class Panel(Struct, frozen=True):
         outer: Dimensions that the rows of the result stand for.
         rows: First row, how many, and rows of a tile.
         columns: First block, how many, and how many columns of each are there.
-        corrections: Of a block of weights of bytes.
+        is_ordered: Whether words of weights are (``ordered_words.py``).
     """
 
     tiling: CpuTiling
@@ -123,7 +123,7 @@ class Panel(Struct, frozen=True):
     outer: list[int]
     rows: tuple[PrimExpr, int, int]
     columns: tuple[PrimExpr, int, int]
-    corrections: int = 0
+    is_ordered: bool = False
 
     def full_k(self) -> Stmt:
         """Multiply, block by block."""
@@ -161,6 +161,15 @@ class Panel(Struct, frozen=True):
             value, (*unflatten(start + r, self.outer), block * width + c)
         )
 
+    def _words(
+        self, block: PrimExpr, left: Callable[[int | PrimExpr, PrimExpr], PrimExpr]
+    ) -> OrderedWords | None:
+        """Return the words of a block, if they are in an order of their own."""
+        int8x4 = self.tiling.int8x4
+        if not self.is_ordered or int8x4 is None or int8x4.ordered is None:
+            return None
+        return OrderedWords(int8x4.ordered, self.weight, block, self.left.k, left)
+
     def _part(self, low: PrimExpr, depth: int, sums: _Sums | None) -> Stmt:
         """Multiply with ``depth`` weights of each column, from the one at ``low`` on.
 
@@ -195,10 +204,7 @@ class Panel(Struct, frozen=True):
                         tiling.prefetch, weight, (number + 1, low), depth, (row, size), count
                     ),
                     initial=None if sums is None else sums.reader(number, row),
-                    corrections=corrections_of(
-                        *(weight, number, left.k, self.corrections),
-                        lambda r, place: element(row + r, place),
-                    ),
+                    words=self._words(number, lambda r, place: element(row + r, place)),
                 )
 
             return for_parts(cut(size, tile), tiled, "m")

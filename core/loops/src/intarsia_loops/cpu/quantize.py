@@ -20,7 +20,6 @@ from intarsia_ir.ops.unary import Cast, Round
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Size, product
 
-from .corrections import pack_corrected
 from .int8x4 import (
     Int8ConvAttrs,
     Int8Depthwise,
@@ -30,6 +29,7 @@ from .int8x4 import (
     has_narrow_pairs,
 )
 from .matrix_unit import fills_registers, suits_matrix_unit
+from .ordered_words import pack_ordered
 from .packing import INT8_PER_WORD, pack_conv, pack_dense, pack_depthwise, pack_int8x4
 from .tiling import CpuTiling, int8x4_width
 from .window_words import row_windows
@@ -196,9 +196,10 @@ def _byte_sums(
     padded_weight = _padded_to_words(weight, 1)
     by_unit = _suits_matrix_unit_conv(attrs, source, padded_weight, tiling)
     width = int8x4_width(outputs // plain.groups, tiling, by_unit=by_unit)
-    blocks = pack_conv(padded_weight, plain.groups, width)
-    words = _words(source, blocks, tiling, is_narrow=has_narrow_pairs(padded_weight, 1))
-    attrs = replace(attrs, is_narrow=words.is_narrow, corrections=words.corrections)
+    if _orders_words(source, tiling):
+        width = tiling.lanes
+    words = _words(source, pack_conv(padded_weight, plain.groups, width), tiling)
+    attrs = replace(attrs, is_narrow=words.is_narrow, is_ordered=words.is_ordered)
     packed = constant(words.weight, span=span)
     source = padded(source, padded_weight.shape[1] * plain.groups, x_zero)
     total = call(Int8x4Conv, source, packed, attrs=attrs, span=span)
@@ -235,26 +236,24 @@ class _Words(Struct, frozen=True):
     """Packed weights, and how they are multiplied."""
 
     weight: Array
-    is_narrow: bool
-    corrections: int = 0
+    is_narrow: bool = False
+    is_ordered: bool = False
 
 
-def _words(source: Expr, blocks: Array, tiling: CpuTiling, *, is_narrow: bool) -> _Words:
-    """Pack blocks of int8: four a word, with corrections if few are too large, or pairs.
+def _orders_words(source: Expr, tiling: CpuTiling) -> bool:
+    """Whether words of weights get an order of their own; loops of open sizes read them as are."""
+    ordered = None if tiling.int8x4 is None else tiling.int8x4.ordered
+    return ordered is not None and tensor_type(source).is_static
 
-    Loops of open sizes read words without corrections.
-    """
-    int8x4 = tiling.int8x4
-    if int8x4 is None or int8x4.int16x2 is None or not tensor_type(source).is_static:
-        return _Words(pack_int8x4(blocks), is_narrow)
-    if int8x4.add_narrow is None:
-        return _Words(pack_int8x4(blocks, DType.INT16), is_narrow=False)
-    corrected = None if is_narrow else pack_corrected(blocks)
-    if corrected is not None:
-        return _Words(corrected[0], True, corrected[1])
-    if is_narrow:
-        return _Words(pack_int8x4(blocks), is_narrow)
-    return _Words(pack_int8x4(blocks, DType.INT16), is_narrow=False)
+
+def _words(source: Expr, blocks: Array, tiling: CpuTiling) -> _Words:
+    """Pack blocks of int8: four a word, in their order or as they are multiplied, or pairs."""
+    kind, int8x4 = tensor_type(source), tiling.int8x4
+    if _orders_words(source, tiling):
+        return _Words(pack_ordered(blocks, signed=kind.dtype.is_signed), is_ordered=True)
+    if int8x4 is None or int8x4.int16x2 is None or not kind.is_static:
+        return _Words(pack_int8x4(blocks), has_narrow_pairs(blocks, 1))
+    return _Words(pack_int8x4(blocks, DType.INT16))
 
 
 def has_whole_groups(attrs: Conv.Attrs, weight: Array) -> bool:
@@ -318,16 +317,17 @@ def _dense_byte_sums(
     matrix = _padded_to_words(weight, 0)
     outputs, (*rows, _) = matrix.shape[1], tensor_type(source).shape
     by_unit = _suits_matrix_unit(product(rows), len(matrix), tiling)
-    width = int8x4_width(outputs, tiling, is_one_row=product(rows) == 1, by_unit=by_unit)
-    blocks, is_narrow = pack_dense(matrix, width), has_narrow_pairs(matrix, 0)
-    if product(rows) == 1:  # weights of a row alone arrive no faster than any are multiplied
-        words = _Words(pack_int8x4(blocks), is_narrow)
+    is_one_row = product(rows) == 1  # whose weights arrive no faster than any are multiplied
+    width = int8x4_width(outputs, tiling, is_one_row=is_one_row, by_unit=by_unit)
+    if is_one_row:
+        words = _Words(pack_int8x4(pack_dense(matrix, width)), has_narrow_pairs(matrix, 0))
     else:
-        words = _words(source, blocks, tiling, is_narrow=is_narrow)
+        width = tiling.lanes if _orders_words(source, tiling) else width
+        words = _words(source, pack_dense(matrix, width), tiling)
     attrs = Int8x4Dense.Attrs(
         outputs=outputs,
         is_narrow=words.is_narrow,
-        corrections=words.corrections,
+        is_ordered=words.is_ordered,
         signed=counts_signed(tiling),
     )
     packed = constant(words.weight, span=node.span)

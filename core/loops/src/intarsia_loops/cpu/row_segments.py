@@ -49,7 +49,8 @@ class SegmentCopy(Struct, frozen=True):
     """The copy of what the results of a piece read; what is outside the input is blank.
 
     Attributes:
-        strip: ``[rows, columns * channels]``.
+        strip: ``[rows, columns * channels]``, or rows that are longer.
+        columns: Of the strip.
         channels: Of a group.
         size: Rows and columns of the input.
         first: Row and column of the input that the strip begins with; they may be outside.
@@ -60,6 +61,7 @@ class SegmentCopy(Struct, frozen=True):
     """
 
     strip: Buffer
+    columns: int
     channels: int
     size: tuple[int, int]
     first: tuple[PrimExpr, PrimExpr]
@@ -69,8 +71,8 @@ class SegmentCopy(Struct, frozen=True):
 
     def loops(self, lanes: int) -> Stmt:
         """Return the loops; a row that lies inside the input is copied as a whole."""
-        rows, width = self.strip.shape
-        columns, channels, left = width // self.channels, self.channels, self.first[1]
+        columns, channels, left = self.columns, self.channels, self.first[1]
+        rows, width = self.strip.shape[0], columns * channels
 
         def inside(source: PrimExpr, column: PrimExpr, count: int) -> PrimExpr:
             across = [column >= 0, column + count <= self.size[1]]

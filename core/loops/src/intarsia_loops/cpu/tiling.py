@@ -19,6 +19,7 @@ from intarsia_ir.tir.expr import PrimExpr
 from intarsia_ir.tir.stmt import Stmt
 
 from .matrix_unit import MatrixUnit
+from .ordered_words import OrderedDot
 from .prefetch import Prefetch
 
 
@@ -113,8 +114,8 @@ class Int8x4(Struct, frozen=True):
         add_narrow: What is faster than ``add`` for weights that
             :func:`~.int8x4.has_narrow_pairs`; ``None`` if nothing is.
         narrow_rows: Rows of a tile two vectors wide with it.
-        int16x2: What is faster than ``add`` for all other weights of several rows of data; ``None``
-            if nothing is.
+        ordered: What is faster than both for several rows of data; ``None`` if nothing is.
+        int16x2: What is faster than ``add`` for several rows of data; ``None`` if nothing is.
     """
 
     load: Callable[[PrimExpr], PrimExpr]
@@ -128,6 +129,7 @@ class Int8x4(Struct, frozen=True):
     unit: MatrixUnit | None = None
     add_narrow: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
     narrow_rows: int = 0
+    ordered: OrderedDot | None = None
     int16x2: Int16x2 | None = None
 
 

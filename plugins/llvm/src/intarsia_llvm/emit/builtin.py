@@ -16,6 +16,8 @@ from ..functions import (
     DEINTERLEAVE,
     DOT,
     DOT_BY_PAIRS,
+    DOT_OF_JOINED,
+    DOT_OF_MAGNITUDES,
     DOT_OF_NARROW,
     DOT_OF_PAIRS,
     EXCHANGES,
@@ -129,6 +131,11 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
         return _dot_by_pairs(w, call, args)
     if call.function == DOT_OF_NARROW:
         return _dot_of_narrow(w, call, args)
+    if call.function == DOT_OF_JOINED:
+        words = list(zip(args[1:3], args[3:], strict=True))
+        return _dot_of_joined(w, call, args[0], words)
+    if call.function in DOT_OF_MAGNITUDES:
+        return _dot_of_magnitudes(w, call, args)
     if call.function == DOT_OF_PAIRS:
         return _dot_of_pairs(w, call, args)
     if call.function == "llvm.fptosi":
@@ -193,12 +200,37 @@ def _dot_of_pairs(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
 def _dot_of_narrow(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
     """Multiply bytes, and add up pairs twice: in 16 bits, which hold them, and in 32."""
     total, data, weight = args
+    return _dot_of_joined(w, call, total, [(data, weight)])
+
+
+def _dot_of_magnitudes(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    """Multiply magnitudes by data that an XOR gives the signs of weights, as signed bytes."""
+    count = len(args) // 3
+    kind, (total, *data), right = (
+        vector_type("i32", call.lanes),
+        args[: count + 1],
+        args[count + 1 :],
+    )
+    words = [
+        (right[2 * n], w.emit(f"xor {kind} {word}, {right[2 * n + 1]}"))
+        for n, word in enumerate(data)
+    ]
+    return _dot_of_joined(w, call, total, words)
+
+
+def _dot_of_joined(
+    w: FunctionWriter, call: CallTarget, total: str, words: list[tuple[str, str]]
+) -> str:
+    """Multiply words of unsigned by words of signed bytes; 16 bits hold the pairs of all words."""
     lanes = call.lanes
     kind, half = vector_type("i32", lanes), vector_type("i16", 2 * lanes)
     quarter = vector_type("i8", 4 * lanes)
-    bytes_of = [w.once(f"bitcast {kind} {value} to {quarter}", value) for value in (data, weight)]
     multiply = w.declarations.use(half, MULTIPLY_BYTES[lanes], (quarter, quarter))
-    pairs = w.emit(f"call {half} {multiply}({quarter} {bytes_of[0]}, {quarter} {bytes_of[1]})")
+    pairs = ""
+    for word in words:
+        left, right = (w.once(f"bitcast {kind} {value} to {quarter}", value) for value in word)
+        product = w.emit(f"call {half} {multiply}({quarter} {left}, {quarter} {right})")
+        pairs = w.emit(f"add {half} {pairs}, {product}") if pairs else product
     add_up = w.declarations.use(kind, MULTIPLY_PAIRS[lanes], (half, half))
     ones = splat("1", "i16", 2 * lanes)
     both = w.emit(f"call {kind} {add_up}({half} {pairs}, {half} {ones})")

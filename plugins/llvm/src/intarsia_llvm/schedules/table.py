@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -20,6 +20,7 @@ from intarsia_ir.tir.passes.stack_to_scratch import (
 from intarsia_ir.tir.stmt import LetStmt, Stmt
 from intarsia_loops.cpu.argmax_rows import argmax_kernel
 from intarsia_loops.cpu.int8x4 import dot4_by_shifts
+from intarsia_loops.cpu.ordered_words import OrderedDot
 from intarsia_loops.cpu.softmax import softmax_kernel
 from intarsia_loops.cpu.table import OnWorkspace, Schedule, Schedules
 from intarsia_loops.cpu.tiling import Bf16x2, CpuTiling, Int8x4, Int16x2, fit_caches
@@ -35,6 +36,8 @@ from ..functions import (
     DEINTERLEAVE,
     DOT,
     DOT_BY_PAIRS,
+    DOT_OF_JOINED,
+    DOT_OF_MAGNITUDES,
     DOT_OF_NARROW,
     DOT_OF_PAIRS,
     LOAD_SIGNED_PAIR,
@@ -70,9 +73,12 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
     # Ones, and the pairs that they multiply, take two registers: a row of sums.
     narrow = dot_of_narrow if by_pairs and machine.byte_pairs else None
     pairs = Int16x2(load_unsigned_pair, load_signed_pair, dot_of_pairs, rows) if by_pairs else None
+    # Eight sums, two magnitudes, their masks and two products, and ones: 15 of 16 registers.
+    ordered = OrderedDot(dot_of_joined, dot_of_magnitudes, 8) if narrow else None
     int8x4 = Int8x4(
-        load_word, add, unit=unit, add_narrow=narrow, narrow_rows=rows - 1, int16x2=pairs
-    )
+        load_word, add, unit=unit, add_narrow=narrow, narrow_rows=rows - 1, ordered=ordered,
+        int16x2=pairs,
+    )  # fmt: skip
     if machine.signed_dot:
         int8x4 = Int8x4(load_word, signed_dot, signed=True)
     if by_pairs and dtype is DType.INT32:
@@ -148,6 +154,19 @@ def dot_by_pairs(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
 def dot_of_narrow(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
     """Add four products of bytes, of which two neighbours fit 16 bits together."""
     return CallTarget("llvm", DOT_OF_NARROW, (total, left, right), DType.INT32, 1)
+
+
+def dot_of_joined(total: PrimExpr, left: Sequence[PrimExpr], right: Sequence[PrimExpr]) -> PrimExpr:
+    """Add the products of two words, of which all of a pair of lanes fit 16 bits together."""
+    return CallTarget("llvm", DOT_OF_JOINED, (total, *left, *right), DType.INT32, 1)
+
+
+def dot_of_magnitudes(
+    total: PrimExpr, left: Sequence[PrimExpr], right: Sequence[PrimExpr]
+) -> PrimExpr:
+    """Add the products of one or two words of magnitudes, behind each of which is its mask."""
+    function = DOT_OF_MAGNITUDES[len(left) - 1]
+    return CallTarget("llvm", function, (total, *left, *right), DType.INT32, 1)
 
 
 def deinterleave(a: PrimExpr, b: PrimExpr, first: int) -> PrimExpr:

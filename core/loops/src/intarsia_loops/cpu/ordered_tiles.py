@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The register tile over words in an order of their own (``ordered_words.py``): a loop a class.
+
+A step multiplies one or two words of a block, one vector wide, with the rows of the tile::
+
+    for number in joined / 2:           # likewise joined magnitudes, and single ones
+        i, j = places[2 * number], places[2 * number + 1]
+        v, w = words[2 * number], words[2 * number + 1]
+        for r in rows:                  # unrolled
+            c[r] += A[r, i] * v + A[r, j] * w
+
+Registers: 8 x 1 accumulators + 2 magnitudes + 2 masks + 2 products + ones = 15 of 16 ymm. Additions
+of integers take one cycle, so eight sums do not wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
+from intarsia_ir.tir.expr import INDEX, PrimExpr, TirVar, cast, const, index
+from intarsia_ir.tir.stmt import Allocate, Stmt
+from intarsia_runtime.dtype import DType
+
+from .loops import Source, copy_rows, let_all, load, seq, serial, store, unrolled, vectorized
+from .ordered_words import OrderedDot, most_magnitudes
+from .prefetch import OpenWeightPrefetch, WeightPrefetch
+
+
+class OrderedWords(Struct, frozen=True):
+    """The words of a block of weights, as a tile multiplies them.
+
+    Attributes:
+        dot: How words of each class are.
+        weight: All weights.
+        block: Number of the block.
+        depth: Words along K.
+        left: ``left(row, place)``: the word of data.
+        table: The places, where they are not those along K.
+    """
+
+    dot: OrderedDot
+    weight: Source
+    block: PrimExpr
+    depth: int
+    left: Callable[[int | PrimExpr, PrimExpr], PrimExpr] | None = None
+    table: Buffer | None = None
+
+    @property
+    def _start_row(self) -> int:
+        _, rows, width = self.weight.shape
+        return self.depth + most_magnitudes(rows, width, self.depth)
+
+    def _start(self, _row: PrimExpr, column: PrimExpr) -> PrimExpr:
+        return load(self.weight, self.block, self._start_row, column)
+
+    def tile(
+        self, acc: Buffer, rows: int, lanes: int,
+        prefetch: WeightPrefetch | OpenWeightPrefetch | None,
+    ) -> tuple[Callable[[PrimExpr, PrimExpr], PrimExpr], Stmt]:  # fmt: skip
+        """Return what the sums of a tile start from, and the loops that add all products to them.
+
+        Args:
+            acc: The sums.
+            rows: Of the tile.
+            lanes: Of a vector.
+            prefetch: The next block of weights, of which each step fetches a share.
+        """
+        joined, paired = TirVar("joined"), TirVar("paired")
+        counts = [
+            cast(load(self.weight, self.block, self.weight.shape[1] - 1, n), INDEX)
+            for n in range(2)
+        ]
+        steps = max(1, self.depth // 2)
+
+        def run(extent: PrimExpr, first: PrimExpr, body: Callable[[PrimExpr], Stmt]) -> Stmt:
+            def step(number: PrimExpr) -> Stmt:
+                made = body(number)
+                if prefetch is None:
+                    return made
+                return prefetch.around(made, (first + number,), (steps,), (rows, lanes))
+
+            return serial(extent, step, "word")
+
+        def two(number: PrimExpr) -> Stmt:
+            return self._step(acc, rows, lanes, (number * 2, number * 2), 2, is_large=False)
+
+        def two_large(number: PrimExpr) -> Stmt:
+            at = (joined + number * 2, joined + number * 4)
+            return self._step(acc, rows, lanes, at, 2, is_large=True)
+
+        def one_large(number: PrimExpr) -> Stmt:
+            at = (joined + paired + number, joined + paired * 2 + number * 2)
+            return self._step(acc, rows, lanes, at, 1, is_large=True)
+
+        body = seq(
+            run(joined // 2, index(0), two),
+            run(paired // 2, joined // 2, two_large),
+            run(index(self.depth) - joined - paired, (joined + paired) // 2, one_large),
+        )
+        return self._start, let_all([(joined, counts[0]), (paired, counts[1])], body)
+
+    def _step(
+        self, acc: Buffer, rows: int, lanes: int, first: tuple[PrimExpr, PrimExpr], count: int, *,
+        is_large: bool,
+    ) -> Stmt:  # fmt: skip
+        """Add the products of one or two words; ``first``: the number of one and its row."""
+        number, row = first
+        assert self.left is not None  # of a tile
+        read, places = self.left, [TirVar("place") for _ in range(count)]
+        bound = [(place, self._place(number + n)) for n, place in enumerate(places)]
+        taken = count * (2 if is_large else 1)
+        add = self.dot.joined if not is_large else self.dot.magnitudes
+
+        def multiply_add(r: PrimExpr, column: PrimExpr) -> Stmt:
+            left = [read(r, place) for place in places]
+            right = [load(self.weight, self.block, row + n, column) for n in range(taken)]
+            return store(acc, (r, column), add(load(acc, r, column), left, right))
+
+        def vectors(r: PrimExpr) -> Stmt:
+            def vector(v: PrimExpr) -> Stmt:
+                return vectorized(lanes, lambda i: multiply_add(r, v * lanes + i))
+
+            return unrolled(acc.shape[1] // lanes, vector, "v")
+
+        return let_all(bound, unrolled(rows, vectors, "r"))
+
+    def _place(self, number: PrimExpr) -> PrimExpr:
+        place = self.word_place(number) if self.table is None else load(self.table, number)
+        return cast(place, INDEX)
+
+    def word_place(self, number: PrimExpr) -> PrimExpr:
+        """Return which word along K one of the words in order is."""
+        width = self.weight.shape[2]
+        row = number // width + (self._start_row + 1)
+        return load(self.weight, self.block, row, number % width)
+
+
+def offsets_of(
+    words: OrderedWords, steps: Sequence[int], strides: Sequence[int], lanes: int,
+    body: Callable[[OrderedWords], Stmt],
+) -> Stmt:  # fmt: skip
+    """Return ``body`` of words whose places are how far apart their data lie in memory.
+
+    A table of them on the stack saves the tiles of a block some divisions for each word.
+
+    Args:
+        words: Of a block.
+        steps: Extents of the loops over K.
+        strides: Words of data from one step of each to the next; the last one is 1.
+        lanes: Elements in a vector.
+        body: What the tiles of the block do.
+    """
+    table = Buffer("offsets", (words.depth,), DType.INT32, MemoryScope.STACK)
+
+    def one(number: PrimExpr) -> Stmt:
+        offset, place = const(0, DType.INT32), words.word_place(number)
+        for size, stride in list(zip(steps, strides, strict=True))[:0:-1]:
+            offset = offset + place % size * stride
+            place = place // size
+        return store(table, (number,), offset + place * strides[0])
+
+    places = replace(words, table=table)
+    return Allocate(table, seq(copy_rows(words.depth, lanes, one), body(places)))
