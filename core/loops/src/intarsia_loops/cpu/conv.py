@@ -387,7 +387,7 @@ class _Block(Struct, frozen=True):
                 tiling.prefetch,
                 conv.weight,
                 (self.block + 1, 0),
-                prod(conv.steps),
+                conv.weight.shape[1],
                 (before, results),
                 height * columns,
             )

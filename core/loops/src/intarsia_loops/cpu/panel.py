@@ -185,6 +185,8 @@ class Panel(Struct, frozen=True):
         packed = left.copied or (wanted and blocks > 1)
         panel = Buffer("panel", (size, depth + 16), weight.dtype, MemoryScope.STACK)
 
+        fetched = weight.shape[1] if self.is_ordered else depth  # with masks and places
+
         def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:
             return load(panel, row, k) if packed else left.element(start + row, low + k)
 
@@ -201,7 +203,7 @@ class Panel(Struct, frozen=True):
                     epilogue=(self._epilogue if sums is None else sums.writer)(number, row),
                     dtype=weight.dtype,
                     weight_prefetch=prefetch_next_block(
-                        tiling.prefetch, weight, (number + 1, low), depth, (row, size), count
+                        tiling.prefetch, weight, (number + 1, low), fetched, (row, size), count
                     ),
                     initial=None if sums is None else sums.reader(number, row),
                     words=self._words(number, lambda r, place: element(row + r, place)),
