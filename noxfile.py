@@ -98,7 +98,7 @@ def tests(session: nox.Session) -> None:
     install(session, "test", "torch", distributions=(*PACKAGES, TORCH))
     session.install("--no-deps", *MODEL_PACKAGES)
     session.env.update(reference_model(session))
-    pytest = ("python", "-m", "pytest", "-n", "2", "--dist", "worksteal")
+    pytest = ("python", "-m", "pytest", "-n", "2", "--dist", "worksteal", "--durations=40")
     if session.posargs:
         session.run(*pytest, *session.posargs)
         return
