@@ -51,6 +51,11 @@ def test_a_strip_of_one_row_has_only_the_rows_of_a_dilated_window() -> None:
     assert rows_of_strips(convolution(320, 256, window)) == 3
 
 
+def test_rows_whose_dilated_taps_fit_are_not_cut() -> None:
+    window = Window((128, 187), (128, 187), (7, 1), (1, 1), (51, 0), (17, 1))
+    assert rows_of_strips(convolution(12, 32, window)) == 7
+
+
 @pytest.mark.parametrize(
     ("read", "written", "dtype", "data_stationary"),
     [

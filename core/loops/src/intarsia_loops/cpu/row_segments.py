@@ -28,6 +28,9 @@ _LEAST = 64
 def segment_columns(window: Window, element_bytes: int, most: int, tile: int) -> int:
     """Return how many results of a row one strip serves: all, or those of equal pieces.
 
+    A strip of one whole row holds the rows that dilated taps meet, that of a piece those between,
+    too: at 128 x 187 pixels and a dilation of 17, 7 rows instead of 103.
+
     Args:
         window: Geometry.
         element_bytes: What a strip takes for one position of a row.
@@ -35,8 +38,8 @@ def segment_columns(window: Window, element_bytes: int, most: int, tile: int) ->
         tile: Results of a register tile; a piece has whole ones.
     """
     columns, reach = window.output[1], window.span(1, 1)
-    line = window.span(0, 1) * element_bytes
-    if line * window.span(1, columns) <= _LONG * most:
+    line, met = window.span(0, 1) * element_bytes, window.kernel[0] * element_bytes
+    if met * window.span(1, columns) <= _LONG * most:
         return columns
     fitting = (most // line - reach) // window.strides[1] + 1
     wanted = max(fitting, reach // window.strides[1], _LEAST)
