@@ -37,6 +37,7 @@ from .dispatch import dispatch
 from .fuse import Fusion, KernelCall, fuse
 from .loops import default_loops
 from .merged_kernels import MergedKernel, merge_kernels
+from .scalar_parameters import with_scalar_parameters
 from .shared_kernels import GeneralGroup, forward, general_group
 from .step_planner import Callees, FusedFunction
 from .tensors import Stages, stages_of
@@ -146,6 +147,10 @@ def lower(
     entry = FusedFunction(main, fuse(main, matrices_apart=apart))
     work = _Kernels(backend, tuned)
     if forwards and not backend.is_sized and tuned is None:
+        whole = [entry, *fused.values()]
+        apart_from = with_scalar_parameters([one.fusion for one in whole])
+        entry, *others = map(FusedFunction, [one.function for one in whole], apart_from)
+        fused = dict(zip(fused, others, strict=True))
         work.share([one.fusion for one in (entry, *fused.values())])
     for one in (entry, *fused.values()):
         work.add(one.fusion)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One kernel for groups that differ in scalar constants alone.
+
+Scalars are numbers in the code of a kernel, so layers of a quantized network, each with a scale of
+its own, would have a kernel each. Of groups that are the same otherwise, the scalars that differ
+become parameters, constants in memory like weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace as replace_struct
+
+from intarsia_ir.graph.expr import Call, Constant, Expr, Var
+from intarsia_ir.graph.walk import post_order, rewrite_expr
+from intarsia_ir.tir.module import FusedGroup
+from intarsia_runtime.dtype import DType
+
+from .fuse import Fusion, Item, KernelCall
+from .values import NodeResult
+
+
+class _Scalars(Struct, frozen=True, eq=False):
+    """The scalar constants of a kernel call, in the order of its nodes."""
+
+    call: KernelCall
+    constants: tuple[Constant, ...]
+
+    @property
+    def values(self) -> tuple[bytes, ...]:
+        """Their bytes: of NaN and of zeros with a sign, too, equal only if they are the same."""
+        return tuple(constant.data.tobytes() for constant in self.constants)
+
+
+def with_scalar_parameters(fusions: Sequence[Fusion]) -> list[Fusion]:
+    """Return the same functions, in which groups differ in no scalar alone."""
+    alike: dict[object, list[_Scalars]] = {}
+    for item in (item for fusion in fusions for item in fusion.items):
+        if isinstance(item, KernelCall) and item.group.anchor is not None:
+            key, constants = _without_scalars(item.group)
+            alike.setdefault(key, []).append(_Scalars(item, constants))
+    changed: dict[Item, KernelCall] = {}
+    for group in alike.values():
+        columns = zip(*(scalars.values for scalars in group), strict=True)
+        different = [number for number, values in enumerate(columns) if len({*values}) > 1]
+        if different:
+            for scalars in group:
+                constants = [scalars.constants[number] for number in different]
+                changed[scalars.call] = _with_parameters(scalars.call, constants)
+    if not changed:
+        return list(fusions)
+    return [
+        replace_struct(fusion, items=tuple(changed.get(item, item) for item in fusion.items))
+        for fusion in fusions
+    ]
+
+
+def _without_scalars(group: FusedGroup) -> tuple[object, tuple[Constant, ...]]:
+    """Return a key that is equal for groups that differ in scalars alone, and these."""
+    params = group.function.params
+    numbers: dict[Expr, int] = {param: number for number, param in enumerate(params)}
+    rows: list[object] = [group.name, tuple(param.type for param in params)]
+    constants: list[Constant] = []
+    for node in post_order(group.function.body):
+        if isinstance(node, Var):
+            continue
+        numbers[node] = len(numbers)
+        if isinstance(node, Constant) and node.type.dtype is DType.FLOAT32:
+            rows.append(node.type)
+            constants.append(node)
+        elif isinstance(node, Constant):
+            rows.append((node.type, node.data.tobytes()))
+        elif isinstance(node, Call):
+            rows.append((node.op, node.attrs, tuple(numbers[arg] for arg in node.args)))
+        else:
+            rows.append(node)
+    return tuple(rows), tuple(constants)
+
+
+def _with_parameters(call: KernelCall, constants: Sequence[Constant]) -> KernelCall:
+    """Return a call that passes constants of its group."""
+    group, params = call.group, call.group.function.params
+    names: Mapping[Constant, Var] = {
+        constant: Var(f"p{len(params) + number}", constant.type)
+        for number, constant in enumerate(constants)
+    }
+    changed: dict[Expr, Expr] = {}
+    for old, new in (*zip(params, params, strict=True), *names.items()):
+        changed[old] = new
+    body = rewrite_expr(group.function.body, lambda _: None, changed)
+    anchor = None if group.anchor is None else changed[group.anchor]
+    assert isinstance(anchor, Call)  # as of every group that is asked for
+    function = replace(group.function, params=(*params, *names.values()), body=body)
+    made = replace(group, function=function, anchor=anchor)
+    args = (*call.args, *(NodeResult(constant) for constant in constants))
+    return KernelCall(made, args, call.outputs)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups that differ in scalar constants alone are one kernel, which is given them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intarsia_ir.graph.expr import Constant, Expr, Function, constant
+from intarsia_ir.graph.types import variable
+from intarsia_loops.fuse import KernelCall, fuse
+from intarsia_loops.scalar_parameters import with_scalar_parameters
+from intarsia_runtime.artifact.plan import KernelStep
+
+from .conftest import apply, lower, make_target
+from .test_open_sizes import check, weight, x
+
+N = variable("N")
+
+
+def layer(data: Expr, scale: float, *, shift: float = 0.5) -> Expr:
+    """A product whose results are scaled and shifted."""
+    scaled = apply("multiply", apply("matmul", data, weight(6, 6)), scalar(scale))
+    return apply("add", scaled, scalar(shift))
+
+
+def scalar(value: float) -> Constant:
+    return constant(np.array(value, np.float32))
+
+
+def test_layers_of_open_sizes_share_a_kernel() -> None:
+    data = x("data", N, 6)
+    function = Function((data,), layer(layer(data, 0.25), 3.0))
+    made = lower(function, (), target=make_target(), forwards=True)
+    steps = [step for step in made.module.plan.steps if isinstance(step, KernelStep)]
+    assert len(steps) == 2
+    assert len({step.function for step in steps}) == 1
+    for rows in (1, 5):
+        check(function, made, {"N": rows})
+
+
+def test_scalars_that_differ_are_parameters() -> None:
+    data = x("data", N, 6)
+    (fusion,) = with_scalar_parameters([fuse(Function((data,), layer(layer(data, 0.25), 3.0)))])
+    first, second = (item for item in fusion.items if isinstance(item, KernelCall))
+    assert [param.name for param in first.group.function.params] == ["p0", "p1", "p2"]
+    given = [item.args[2].node for item in (first, second)]
+    assert [float(node.data) for node in given if isinstance(node, Constant)] == [0.25, 3.0]
+
+
+def test_scalars_that_are_equal_stay_numbers() -> None:
+    data = x("data", N, 6)
+    whole = fuse(Function((data,), layer(layer(data, 0.25), 0.25)))
+    (fusion,) = with_scalar_parameters([whole])
+    assert fusion.items == whole.items
+
+
+def test_zeros_of_another_sign_are_other_scalars() -> None:
+    data = x("data", N, 6)
+    (fusion,) = with_scalar_parameters(
+        [fuse(Function((data,), layer(layer(data, 2.0, shift=0.0), 2.0, shift=-0.0)))]
+    )
+    assert [len(item.args) for item in fusion.items] == [3, 3]
+
+
+def test_other_operators_are_other_groups() -> None:
+    data = x("data", N, 6)
+    body = apply("nn.relu", layer(layer(data, 0.25), 3.0))
+    whole = fuse(Function((data,), body))
+    (fusion,) = with_scalar_parameters([whole])
+    assert fusion.items == whole.items
