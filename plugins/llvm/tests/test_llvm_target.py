@@ -200,3 +200,18 @@ def test_a_feature_that_is_asked_for_is_needed():
     assert "fma" in found.cpu_features  # which AVX-512 includes
     less = machine(LlvmOptions(mcpu="x86-64-v3", mattr=("-sse4.2",)))
     assert {"sse4_2", "avx", "avx2"}.isdisjoint(less.cpu_features)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "pairs", "byte_pairs"),
+    [
+        ("x86-64", True, False),
+        ("x86-64-v2", True, True),
+        ("sandybridge", False, False),
+        ("haswell", True, True),
+        ("skylake-avx512", True, True),
+    ],
+)
+def test_pairs_of_products_are_those_of_the_vectors_that_a_processor_has(cpu, pairs, byte_pairs):
+    found = machine(LlvmOptions(mcpu=cpu))
+    assert (found.pairs, found.byte_pairs) == (pairs, byte_pairs)

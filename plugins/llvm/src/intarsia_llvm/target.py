@@ -429,6 +429,6 @@ def _x86_machine(options: LlvmOptions) -> CodegenMachine:
         amx=tiles and "amx-int8" in active,
         amx_bf16=amx_bf16,
         bfloat=amx_bf16 and "avx512bf16" in active,
-        pairs={16: "avx512bw", 8: "avx2", 4: "sse2"}[lanes] in active,
+        pairs=lanes == 4 or {16: "avx512bw", 8: "avx2"}[lanes] in active,  # all have SSE2
         byte_pairs={16: "avx512bw", 8: "avx2", 4: "ssse3"}[lanes] in active,
     )
