@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -118,8 +119,8 @@ class Int8x4Schedules(Struct, frozen=True):
         if attrs.is_ordered:  # masks of weights make up for signs of data
             if int8x4.ordered is None:
                 return None
-            rows = -(-int8x4.ordered.rows // 2)
-            return replace(plain, rows=rows), PackedView(data, int8x4.load), weight
+            rows = int8x4.ordered.rows_for(4 * prod(weight.shape[1:]))
+            return replace(plain, rows=-(-rows // 2)), PackedView(data, int8x4.load), weight
         if weight.dtype is DType.INT16:
             return None if int8x4.int16x2 is None else _widened(plain, int8x4.int16x2, data, weight)
         plain_add = int8x4.add

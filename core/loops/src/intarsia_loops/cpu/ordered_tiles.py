@@ -9,8 +9,10 @@ A step multiplies one or two words of a block, one vector wide, with the rows of
         for r in rows:                  # unrolled
             c[r] += A[r, i] * v + A[r, j] * w
 
-Registers: 14 x 1 accumulators + 2 products = 16 ymm; weights, masks and ones are memory operands.
-Additions of integers take one cycle, so few sums would do; many rows read the weights less often.
+Registers: 8 x 1 accumulators + 2 magnitudes + 2 masks + 2 products + ones = 15 of 16 ymm. Additions
+of integers take one cycle, so eight sums do not wait for each other. Blocks that the first-level
+cache does not hold are read less often by 14 x 1 accumulators, with weights, masks and ones as
+operands in memory.
 """
 
 from __future__ import annotations

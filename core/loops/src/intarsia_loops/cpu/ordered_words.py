@@ -51,6 +51,7 @@ from intarsia_runtime.dtype import DType
 from .packing import INT8_PER_WORD, pack_int8x4
 
 Array = np.ndarray
+_CACHED_BYTES = 32 * 1024
 _TOP_BITS = np.uint64(0x8080_8080_8080_8080)
 _DISTANCES = (*range(1, 17), *range(18, 66, 3))
 """How far apart among the words without a partner they are tried, round by round."""
@@ -66,11 +67,17 @@ class OrderedDot(Struct, frozen=True):
             16 bits in pairs.
         magnitudes: The same of one or two words of magnitudes; ``right``: each and its mask.
         rows: Rows of a tile one vector wide.
+        tall_rows: The same where the first-level cache does not hold a block of weights.
     """
 
     joined: Callable[[PrimExpr, Sequence[PrimExpr], Sequence[PrimExpr]], PrimExpr]
     magnitudes: Callable[[PrimExpr, Sequence[PrimExpr], Sequence[PrimExpr]], PrimExpr]
     rows: int
+    tall_rows: int
+
+    def rows_for(self, block_bytes: int) -> int:
+        """Return the rows of a tile over blocks of so many bytes."""
+        return self.rows if block_bytes <= _CACHED_BYTES else self.tall_rows
 
 
 class _Classes(Struct, frozen=True):

@@ -73,9 +73,9 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
     # Ones, and the pairs that they multiply, take two registers: a row of sums.
     narrow = dot_of_narrow if by_pairs and machine.byte_pairs else None
     pairs = Int16x2(load_unsigned_pair, load_signed_pair, dot_of_pairs, rows) if by_pairs else None
-    # Fourteen sums; weights, masks and ones are operands in memory. Fewer rows are no faster, and
-    # read weights that the first-level cache does not hold more often.
-    ordered = OrderedDot(dot_of_joined, dot_of_magnitudes, 14) if narrow else None
+    # Eight sums, two magnitudes, their masks, two products and ones: 15 of 16 registers. Of
+    # fourteen sums, weights, masks and ones are operands in memory, as often as they are read.
+    ordered = OrderedDot(dot_of_joined, dot_of_magnitudes, 8, 14) if narrow else None
     int8x4 = Int8x4(
         load_word, add, unit=unit, add_narrow=narrow, narrow_rows=rows - 1, ordered=ordered,
         int16x2=pairs,
