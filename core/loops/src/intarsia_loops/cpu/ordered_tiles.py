@@ -17,17 +17,28 @@ operands in memory.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import INDEX, PrimExpr, TirVar, cast, const, index
+from intarsia_ir.tir.expr import (
+    INDEX,
+    Broadcast,
+    Load,
+    PrimExpr,
+    Ramp,
+    TirVar,
+    cast,
+    const,
+    index,
+)
 from intarsia_ir.tir.stmt import Allocate, Stmt
 from intarsia_runtime.dtype import DType
 
-from .loops import Source, copy_rows, let_all, load, seq, serial, store, unrolled, vectorized
+from .loops import Source, address_of, copy_rows, let_all, load, seq, serial, store, unrolled
 from .ordered_words import OrderedDot, most_magnitudes
 from .prefetch import OpenWeightPrefetch, WeightPrefetch
 
@@ -114,21 +125,22 @@ class OrderedWords(Struct, frozen=True):
         assert self.left is not None  # of a tile
         read, places = self.left, [TirVar("place") for _ in range(count)]
         bound = [(place, self._place(number + n)) for n, place in enumerate(places)]
-        taken = count * (2 if is_large else 1)
-        add = self.dot.joined if not is_large else self.dot.magnitudes
+        right = [TirVar("word", DType.INT32, lanes) for _ in range(count * (2 if is_large else 1))]
+        bound += [(word, self._vector(row + n, lanes)) for n, word in enumerate(right)]
+        add, column = self.dot.magnitudes if is_large else self.dot.joined, Ramp(index(0), 1, lanes)
 
-        def multiply_add(r: PrimExpr, column: PrimExpr) -> Stmt:
-            left = [read(r, place) for place in places]
-            right = [load(self.weight, self.block, row + n, column) for n in range(taken)]
-            return store(acc, (r, column), add(load(acc, r, column), left, right))
+        def multiply_add(r: PrimExpr) -> Stmt:
+            left = [Broadcast(read(r, place), lanes, DType.INT32) for place in places]
+            total = Load(acc, (r, column), DType.INT32, lanes)
+            return store(acc, (r, column), add(total, left, right))
 
-        def vectors(r: PrimExpr) -> Stmt:
-            def vector(v: PrimExpr) -> Stmt:
-                return vectorized(lanes, lambda i: multiply_add(r, v * lanes + i))
+        return let_all(bound, unrolled(rows, multiply_add, "r"))
 
-            return unrolled(acc.shape[1] // lanes, vector, "v")
-
-        return let_all(bound, unrolled(rows, vectors, "r"))
+    def _vector(self, row: PrimExpr, lanes: int) -> PrimExpr:
+        """Return a row of words; blocks are one vector wide."""
+        first = address_of(load(self.weight, self.block, row, 0))
+        *outer, column = first.indices
+        return dataclasses.replace(first, indices=(*outer, Ramp(column, 1, lanes)), lanes=lanes)
 
     def _place(self, number: PrimExpr) -> PrimExpr:
         place = self.word_place(number) if self.table is None else load(self.table, number)

@@ -51,6 +51,9 @@ from intarsia_runtime.dtype import DType
 from .packing import INT8_PER_WORD, pack_int8x4
 
 Array = np.ndarray
+_MOST_STEPS = 4
+"""Numbers of magnitudes that blocks are as large as; kernels are shared by layers of a shape."""
+
 _CACHED_BYTES = 32 * 1024
 _TOP_BITS = np.uint64(0x8080_8080_8080_8080)
 _DISTANCES = (*range(1, 17), *range(18, 66, 3))
@@ -104,7 +107,8 @@ def pack_ordered(weight: Array, *, signed: bool) -> Array:
     blocks, depth, width = weight.shape
     words = depth // INT8_PER_WORD
     classes = _classes(weight, signed=signed)
-    most = int((words - classes.joined).max(initial=0))
+    step = max(1, words // _MOST_STEPS)
+    most = min(words, -(-int((words - classes.joined).max(initial=0)) // step) * step)
     packed = np.zeros((blocks, words + most + -(-words // width) + 2, width), np.int32)
     is_magnitude, rows = _rows_of(classes, words, packed.shape[1])
     ordered = np.take_along_axis(pack_int8x4(weight), classes.order[:, :, None], 1)

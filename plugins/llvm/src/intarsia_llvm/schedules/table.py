@@ -159,7 +159,7 @@ def dot_of_narrow(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
 
 def dot_of_joined(total: PrimExpr, left: Sequence[PrimExpr], right: Sequence[PrimExpr]) -> PrimExpr:
     """Add the products of two words, of which all of a pair of lanes fit 16 bits together."""
-    return CallTarget("llvm", DOT_OF_JOINED, (total, *left, *right), DType.INT32, 1)
+    return CallTarget("llvm", DOT_OF_JOINED, (total, *left, *right), DType.INT32, total.lanes)
 
 
 def dot_of_magnitudes(
@@ -167,7 +167,7 @@ def dot_of_magnitudes(
 ) -> PrimExpr:
     """Add the products of one or two words of magnitudes, behind each of which is its mask."""
     function = DOT_OF_MAGNITUDES[len(left) - 1]
-    return CallTarget("llvm", function, (total, *left, *right), DType.INT32, 1)
+    return CallTarget("llvm", function, (total, *left, *right), DType.INT32, total.lanes)
 
 
 def deinterleave(a: PrimExpr, b: PrimExpr, first: int) -> PrimExpr:
