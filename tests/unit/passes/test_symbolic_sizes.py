@@ -14,6 +14,7 @@ from intarsia_ir.passes.prepare import PREPARE
 PARAMS = {
     "bias": np.array([-1, -0.5, 0.5, 1], np.float32).reshape(1, 4, 1),
     "weight": np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 3, 2, 1),
+    "square": np.linspace(-1, 1, 108, dtype=np.float32).reshape(4, 3, 3, 3),
     "rows": np.linspace(-2, 2, 15, dtype=np.float32).reshape(5, 3),
 }
 
@@ -65,6 +66,20 @@ float32), strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1));
   %2 = max(%1, axes=(2,), keepdims=True);
   %3 = reshape(%2, shape=(`N`, 4));
   %3
+}
+""",
+    ),
+    "square-windows-of-a-line": (
+        """def @main(%x: Tensor[(N, 3, 1, L), float32]) -> Tensor[(N, 4, 1, L), float32] {
+  %0 = nn.conv(%x, const "square": Tensor[(4, 3, 3, 3), float32], strides=(1, 1), \
+padding=((1, 1), (1, 1)), dilation=(1, 1));
+  %0
+}
+""",
+        """def @main(%x: Tensor[(N, 3, 1, L), float32]) -> Tensor[(N, 4, 1, L), float32] {
+  %0 = nn.conv(%x, const "square": Tensor[(4, 3, 1, 3), float32], strides=(1, 1), \
+padding=((0, 0), (1, 1)), dilation=(1, 1));
+  %0
 }
 """,
     ),

@@ -152,7 +152,8 @@ def crop_window(expr: Expr) -> Expr | None:
     """nn.conv(x, w) --> nn.conv(x, the taps of w that meet an element of x)
 
     Where an image is smaller than the window, as at the end of a network for small images, some
-    taps meet nothing but padding: of 3x3 windows of an image of one element, all but one.
+    taps meet nothing but padding: of 3x3 windows of an image of one element, all but one; of those
+    of a line of any length, 6 of 9.
     """
     match expr:
         case Call("nn.conv", (x, Constant() as weight, *rest), Conv.Attrs() as attrs):
@@ -163,7 +164,8 @@ def crop_window(expr: Expr) -> Expr | None:
     for axis, (size, count) in enumerate(sizes):
         width = tensor_type(weight).shape[2 + axis]
         if not (isinstance(size, int) and isinstance(count, int) and isinstance(width, int)):
-            return None
+            taps.append(slice(None))  # an image of open size may be large
+            continue
         low, high = attrs.padding[axis]
         step, gap = attrs.strides[axis], attrs.dilation[axis]
         met = [
