@@ -452,3 +452,25 @@ def test_an_interrupt_before_the_first_import_has_its_exit_code() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
+
+
+def test_made_up_inputs_of_an_artifact_have_the_shapes_that_are_asked_for(
+    run: Run, tmp_path: Path
+) -> None:
+    text = '<ir_version: 9, opset_import: ["" : 18]> g (float[n, 4, m] x) => (float[n, 4, m] y)'
+    onnx.save(onnx.parser.parse_model(f"{text} {{ y = Relu (x) }}"), tmp_path / "m.onnx")
+    artifact = tmp_path / "m.intarsia"
+    assert run("compile", tmp_path / "m.onnx", "--target", "llvm", "-o", artifact)[0] == 0
+    code, out, err = run("run", artifact, "--shape", "x:3,4,5", "--json")
+    assert (code, json.loads(out)["outputs"][0]["shape"]) == (0, [3, 4, 5])
+    assert "m = 5, n = 3" in err
+    np.savez(tmp_path / "x.npz", x=np.zeros((2, 4, 2), np.float32))
+    for words, why in (
+        (["--shape", "x:3,5,5"], "takes no shape (3, 5, 5)"),
+        (["--shape", "x:3,4"], "takes no shape (3, 4)"),
+        (["--shape", "y:3,4,5"], "has no input 'y'"),
+        (["--shape", "x:2,4,2", "--inputs", tmp_path / "x.npz"], "--shape has no meaning"),
+    ):
+        code, _, err = run("run", artifact, *words)
+        assert code == 2, words
+        assert why in err

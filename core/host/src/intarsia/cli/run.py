@@ -25,6 +25,7 @@ from intarsia_runtime.load import VM, Executable, load
 
 from ..driver.arrays import (
     RANDOM,
+    asked_sizes,
     made_up_sizes,
     plain_arrays,
     read_arrays,
@@ -101,7 +102,8 @@ def command(
     with begin("graph" if profile else None) as executable:
         say_simulated(passport := executable.passport)
         say_idle(passport)
-        sizes = made_up_sizes(executable.inputs, example_sizes(passport))
+        asked = asked_sizes(executable.inputs, _asked(model, settings, given))
+        sizes = made_up_sizes(executable.inputs, {**example_sizes(passport), **asked})
         arrays = read_inputs(given, executable.inputs, seed, sizes)
         arrays |= seeded_state(passport.plan, seed)
         if given == RANDOM and not passport.sizes:
@@ -129,6 +131,17 @@ def command(
 def _row_json(row: ProfileRow) -> dict[str, object]:
     times = {"ms": row.milliseconds, "share": row.share, "count": row.count}
     return {"label": row.label, "nodes": list(row.nodes), **times}
+
+
+def _asked(
+    model: Path, settings: BuildSettings, given: str | Mapping[str, np.ndarray]
+) -> Mapping[str, Sequence[int]]:
+    """Return the shapes that made-up inputs of an artifact shall have; a model is compiled so."""
+    if not settings.shapes or not _is_artifact(model, settings.host):
+        return {}
+    if given != RANDOM:
+        raise UsageError("the arrays of --inputs have shapes, so --shape has no meaning")
+    return largest(settings.shapes)
 
 
 def _say_sizes(sizes: Mapping[str, int]) -> None:

@@ -112,6 +112,32 @@ def made_up_sizes(specs: Sequence[Spec], given: Mapping[str, int]) -> dict[str, 
     return {**dict.fromkeys(sorted(names), 1), **given}
 
 
+def asked_sizes(specs: Sequence[Spec], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return the values that shapes of an artifact's inputs give to sizes that have names.
+
+    Raises:
+        UsageError: There is no such input, or it takes no such shape.
+    """
+    known = {spec.name: tuple(spec.shape or ()) for spec in specs}
+    found: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in known:
+            raise UsageError(
+                f"the artifact has no input '{name}'", hint=f"its inputs: {', '.join(known)}"
+            )
+        own = known[name]
+        pairs = list(zip(own, shape, strict=False))
+        if len(own) != len(shape) or not all(
+            asked == (size if isinstance(size, int) else found.setdefault(str(size), asked))
+            for size, asked in pairs
+        ):
+            raise UsageError(
+                f"input '{name}' of the artifact takes no shape {tuple(shape)}",
+                hint=f"it has ({', '.join(map(str, own))}), and one value for each name",
+            )
+    return found
+
+
 def _known(spec: Spec, named: Mapping[str, int]) -> TensorSpec:
     """Return the static tensor that an input is, with values for sizes that have names."""
     if isinstance(spec, TensorSpec):
