@@ -29,7 +29,7 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.stmt import IfStmt, Stmt
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import Dim, Size
+from intarsia_runtime.size import Dim
 
 from ..targets import LoopTarget
 from .conv import Convolution, conv_loops, matrix_unit_extents
@@ -37,7 +37,7 @@ from .dense import dense_loops
 from .group import operands
 from .int8x4 import Int8ConvAttrs, Int8x4Dense
 from .loops import PackedView, Source, load
-from .matrix_unit import MatrixUnit, fills_registers, is_packed_for, suits_matrix_unit
+from .matrix_unit import MatrixUnit, is_packed_for, suits_matrix_unit
 from .matrix_unit_dense import matrix_unit_dense_loops
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
 from .open_conv import open_conv_loops
@@ -197,7 +197,7 @@ class Int8x4Schedules(Struct, frozen=True):
         if by_unit is not None:
             unit, moved = by_unit
             rows = replace(flat_rows(moved), copied=data.dtype.is_signed)
-            if is_packed_for(weight, unit) and _suits(rows.m, rows.k, unit):
+            if is_packed_for(weight, unit) and suits_matrix_unit(rows.m, rows.k, unit):
                 outputs = attrs.outputs
                 loops = open_matrix_unit_dense_loops if _is_open(data) else matrix_unit_dense_loops
                 body = loops(tiling, unit, rows, weight, outputs, anchor.epilogue, outer)
@@ -285,14 +285,7 @@ def _by_unit_conv(conv: Convolution, unit: MatrixUnit) -> bool:
     is_point = conv.window.is_point and conv.groups == 1
     if not is_point and any(isinstance(size, Dim) for size in conv.window.output):
         return False
-    return _suits(*matrix_unit_extents(conv), unit)
-
-
-def _suits(rows: Size, depth: int, unit: MatrixUnit) -> bool:
-    """Whether a matrix unit is faster than vectors; of open rows there are enough."""
-    if isinstance(rows, Dim):
-        return fills_registers(depth, unit)
-    return suits_matrix_unit(rows, depth, unit)
+    return suits_matrix_unit(*matrix_unit_extents(conv), unit)
 
 
 def _is_open(data: Buffer) -> bool:

@@ -28,6 +28,7 @@ from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import Load, PrimExpr
 from intarsia_ir.tir.stmt import Stmt
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim, Size
 
 from .loops import Source, seq
 
@@ -139,9 +140,12 @@ def chunk_of(depth: int, unit: MatrixUnit) -> int:
     return next(size for size in range(most, 0, -1) if depth % size == 0)
 
 
-def suits_matrix_unit(rows: int, depth: int, unit: MatrixUnit) -> bool:
-    """Whether the unit is faster than vectors for ``rows`` neighbours and ``depth`` words."""
-    return rows >= _LEAST_ROWS and fills_registers(depth, unit)
+def suits_matrix_unit(rows: Size, depth: int, unit: MatrixUnit) -> bool:
+    """Whether the unit is faster than vectors for ``rows`` neighbours and ``depth`` words.
+
+    Open rows are taken to be enough.
+    """
+    return (isinstance(rows, Dim) or rows >= _LEAST_ROWS) and fills_registers(depth, unit)
 
 
 def is_packed_for(weight: Source, unit: MatrixUnit) -> bool:

@@ -28,7 +28,7 @@ from .int8x4 import (
     data_offset,
     has_narrow_pairs,
 )
-from .matrix_unit import fills_registers, suits_matrix_unit
+from .matrix_unit import suits_matrix_unit
 from .ordered_words import pack_ordered
 from .packing import INT8_PER_WORD, pack_conv, pack_dense, pack_depthwise, pack_int8x4
 from .tiling import CpuTiling, int8x4_width
@@ -225,11 +225,7 @@ def _suits_matrix_unit_conv(
 def _suits_matrix_unit(rows: Size, depth: int, tiling: CpuTiling) -> bool:
     """Whether a matrix unit will multiply ``rows`` neighbours of ``depth`` bytes."""
     unit = None if tiling.int8x4 is None else tiling.int8x4.unit
-    if unit is None:
-        return False
-    if not isinstance(rows, int):
-        return fills_registers(depth // INT8_PER_WORD, unit)
-    return suits_matrix_unit(rows, depth // INT8_PER_WORD, unit)
+    return unit is not None and suits_matrix_unit(rows, depth // INT8_PER_WORD, unit)
 
 
 class _Words(Struct, frozen=True):
