@@ -140,24 +140,23 @@ def lower(
     backend = _Backend(
         target, schedules, loops, bound_stack, on_device, _is_sized(main, *functions.values())
     )
-    apart = "transpose" in schedules
-    fused = {
-        key: FusedFunction(one, fuse(one, matrices_apart=apart)) for key, one in functions.items()
-    }
-    entry = FusedFunction(main, fuse(main, matrices_apart=apart))
+    fused = {key: _fused(one, schedules) for key, one in functions.items()}
+    entry = _fused(main, schedules)
     work = _Kernels(backend, tuned)
     if forwards and not backend.is_sized and tuned is None:
-        whole = [entry, *fused.values()]
-        apart_from = with_scalar_parameters([one.fusion for one in whole])
-        entry, *others = map(FusedFunction, [one.function for one in whole], apart_from)
+        entry, *others = work.share([entry, *fused.values()])
         fused = dict(zip(fused, others, strict=True))
-        work.share([one.fusion for one in (entry, *fused.values())])
     for one in (entry, *fused.values()):
         work.add(one.fusion)
     by_call, kernels = work.kernels()
     callees = Callees(by_call, {region.name: region for region in regions}, fused)
     plan, constants = plan_calls(entry, callees, alignment=alignment)
     return Lowered(TensorModule(kernels, plan, name), constants, MappingProxyType(work.chosen))
+
+
+def _fused(function: Function, schedules: ScheduleTable) -> FusedFunction:
+    """Group the calls of a function; matrices are transposed apart if a schedule does it."""
+    return FusedFunction(function, fuse(function, matrices_apart="transpose" in schedules))
 
 
 class _Kernels(Struct):
@@ -184,8 +183,12 @@ class _Kernels(Struct):
         default_factory=dict[object, GeneralGroup | None]
     )
 
-    def share(self, fusions: Sequence[Fusion]) -> None:
-        """Find the groups that may be one: equal operators, with variables for their sizes."""
+    def share(self, functions: Sequence[FusedFunction]) -> list[FusedFunction]:
+        """Find the groups that may be one: equal operators, with variables for their sizes.
+
+        Returns the functions with scalars as parameters where groups differ in these alone.
+        """
+        fusions = with_scalar_parameters([one.fusion for one in functions])
         kinds: dict[str, dict[object, FusedGroup]] = {}
         for item in (item for fusion in fusions for item in fusion.items):
             if isinstance(item, KernelCall):
@@ -194,6 +197,8 @@ class _Kernels(Struct):
         for alike in kinds.values():
             for key, group in alike.items() if len(alike) > 1 else ():
                 self.general[key] = general_group(group)
+        pairs = zip(functions, fusions, strict=True)
+        return [FusedFunction(one.function, fusion) for one, fusion in pairs]
 
     def add(self, fusion: Fusion) -> None:
         """Schedule the kernels of a function."""
