@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from intarsia_ir.capabilities import ReducedConvolution
 from intarsia_ir.graph.expr import Expr, Function, Var, constant, tensor_type
 from intarsia_ir.graph.types import variable
 from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, TirVar
 from intarsia_ir.tir.module import Lowered
 from intarsia_loops import lower as lowering
-from intarsia_loops.cpu import open_winograd
+from intarsia_loops.cpu import layout, open_winograd
 from intarsia_loops.cpu.conv_transpose import expand_conv_transpose
 from intarsia_loops.cpu.layout import use_channels_last
 from intarsia_loops.cpu.loops import unflatten
@@ -254,14 +255,15 @@ def test_transformed_convolutions_of_open_pictures(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bands of a few tiles, groups of tiles that fill no register tile, odd edges."""
-    monkeypatch.setattr(open_winograd, "_BAND_BYTES", 7 * 16 * 32 * 4)
+    monkeypatch.setattr(layout, "WINOGRAD", ReducedConvolution((3, 3), channels=8, results=25))
+    monkeypatch.setattr(open_winograd, "_BAND_BYTES", 7 * 16 * 8 * 4)
     monkeypatch.setattr(open_winograd, "BAND_BYTES", 1 << 30)  # weights are the smaller
     tiling = CpuTiling(lanes=4, rows=rows)
     monkeypatch.setitem(globals(), "small_strips", lambda _target, _dtype: tiling)
     table = Schedules(lambda _target, _dtype: tiling).table()
     monkeypatch.setitem(SCHEDULES, "cpu__winograd", table["cpu.winograd"])
-    data = x("data", N, 32, H, W)
-    body = apply("nn.relu", conv(data, weight(35, 32, 3, 3), weight(35), **padded(1)))
+    data = x("data", N, 8, H, W)
+    body = apply("nn.relu", conv(data, weight(11, 8, 3, 3), weight(11), **padded(1)))
     made = _lowered(body, data, winograd=True)
     assert [step.label for step in made[1].module.plan.steps][1].startswith("cpu.winograd")
     for n, h, w in [*SIZES, (1, 9, 8)]:
