@@ -84,7 +84,7 @@ class StepPlanner(Struct):
         spots: Where values lie, by now.
         live_ranges: Of the temporaries.
         constants: What steps read of the model's weights.
-        constant_kinds: Names of those of one shape and element type.
+        constant_kinds: Those of one shape and element type, each with its number.
         called: Numbers of the regions that are called.
         stages: Names of the sizes that each step reads which reads sizes.
         computed: All of them, from the beginning.
@@ -97,8 +97,8 @@ class StepPlanner(Struct):
     constants: dict[str, Content] = field(default_factory=dict[str, Content])
     called: dict[str, int] = field(default_factory=dict[str, int])
     constant_numbers: dict[int, int] = field(default_factory=dict[int, int])
-    constant_kinds: dict[tuple[tuple[int, ...], str], list[str]] = field(
-        default_factory=dict[tuple[tuple[int, ...], str], list[str]]
+    constant_kinds: dict[tuple[tuple[int, ...], str], list[tuple[Content, int]]] = field(
+        default_factory=dict[tuple[tuple[int, ...], str], list[tuple[Content, int]]]
     )
     loops: list[set[int]] = field(default_factory=list[set[int]])
     reads: dict[FusedFunction, Counter[NodeResult]] = field(
@@ -216,27 +216,28 @@ class StepPlanner(Struct):
     def _constant(self, node: Constant) -> int:
         key = id(node.content)
         if key not in self.constant_numbers:
-            self.constant_numbers[key] = self._known_constant(node) or self._new_constant(node)
-        return self.constant_numbers[key] - 1
+            known = self._known_constant(node.content)
+            self.constant_numbers[key] = self._new_constant(node) if known is None else known
+        return self.constant_numbers[key]
 
-    def _known_constant(self, node: Constant) -> int:
-        """Return the number, from 1 on, of a weight with equal elements; 0 if there is none.
+    def _known_constant(self, content: Content) -> int | None:
+        """Return the number of a weight with equal elements; ``None`` if there is none.
 
         Functions that control flow chooses from may have the same weights, each packed anew.
         """
-        if not self.callees.functions:
-            return 0
-        kind = (node.content.shape, node.content.dtype.str)
-        alike = self.constant_kinds.setdefault(kind, [])
-        known = next((name for name in alike if are_alike(self.constants[name], node.content)), "")
-        return [*self.constants].index(known) + 1 if known else 0
+        alike = self._alike(content) if self.callees.functions else []
+        return next((number for known, number in alike if are_alike(known, content)), None)
 
     def _new_constant(self, node: Constant) -> int:
-        name = _unique(node.name or f"constant_{len(self.constants)}", self.constants)
+        number = len(self.constants)
+        name = _unique(node.name or f"constant_{number}", self.constants)
         self.constants[name] = node.content
-        kind = (node.content.shape, node.content.dtype.str)
-        self.constant_kinds.setdefault(kind, []).append(name)
-        return len(self.constants)
+        self._alike(node.content).append((node.content, number))
+        return number
+
+    def _alike(self, content: Content) -> list[tuple[Content, int]]:
+        """Return the constants by now that have the shape and element type of one."""
+        return self.constant_kinds.setdefault((content.shape, content.dtype.str), [])
 
     def _kernel(self, item: KernelCall) -> KernelStep:
         kernel = self.callees.kernels[item]
