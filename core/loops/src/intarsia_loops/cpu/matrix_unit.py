@@ -53,6 +53,19 @@ class Streamed(Struct, frozen=True):
     right: bool = False
 
 
+def streamed_by(group: int, block_bytes: int, *, is_one_tile: bool = False) -> Streamed:
+    """Return what is read past the first-level cache, if that does not hold both.
+
+    Args:
+        group: Blocks of weights that a tile of rows meets before the next one.
+        block_bytes: Size of each.
+        is_one_tile: Whether there is no other tile, for which weights could stay.
+    """
+    if group * block_bytes <= RESIDENT_BYTES:
+        return Streamed()
+    return Streamed(right=True) if group > 1 or is_one_tile else Streamed(left=True)
+
+
 class UnitOperands(Struct, frozen=True):
     """What a matrix unit multiplies in a step.
 

@@ -41,7 +41,7 @@ from .loops import (
     store,
     unflatten,
 )
-from .matrix_unit import RESIDENT_BYTES, SEGMENTS, MatrixUnit, Streamed, configured, segment_rows
+from .matrix_unit import SEGMENTS, MatrixUnit, configured, segment_rows, streamed_by
 from .matrix_unit_tiles import Segment, UnitTile, UnitTiles, matrix_unit_tiles
 from .panel import LINE, Matrix, needs_copy
 from .prefetch import STREAMED_BYTES, prefetch_next_block, with_prefetch
@@ -194,7 +194,7 @@ class _Product(Struct, frozen=True):
 
         common = UnitTiles(
             *(self.unit, size * count, self.segments, self.rows, used, (self.left.k,)),
-            self._streamed(group, size),
+            streamed_by(group, self._block_bytes, is_one_tile=size == 1),
         )
         return configured(self.unit, self.rows, self.left.k, matrix_unit_tiles(common, tile))
 
@@ -228,9 +228,3 @@ class _Product(Struct, frozen=True):
             return count
         most = max(1, GROUP_BYTES // self._block_bytes)
         return next(group for group in range(min(count, most), 0, -1) if count % group == 0)
-
-    def _streamed(self, group: int, size: int) -> Streamed:
-        """Return what is read past the first-level cache, if that does not hold both."""
-        if group * self._block_bytes <= RESIDENT_BYTES:
-            return Streamed()
-        return Streamed(right=True) if group > 1 or size == 1 else Streamed(left=True)

@@ -44,7 +44,7 @@ from .loops import (
     store,
     unflatten,
 )
-from .matrix_unit import RESIDENT_BYTES, SEGMENTS, MatrixUnit, Streamed, configured
+from .matrix_unit import SEGMENTS, MatrixUnit, configured, streamed_by
 from .matrix_unit_dense import GROUP_BYTES
 from .matrix_unit_tiles import Segment, UnitTile, UnitTiles, matrix_unit_tiles
 from .panel import LINE, Matrix, is_aliased
@@ -199,7 +199,7 @@ class _OpenUnitProduct(Struct, frozen=True):
     ) -> Stmt:
         """Return a loop over tiles of some segments, each of so many rows."""
         unit, depth, (group, used) = self.unit, self.left.k, columns
-        streamed = self._streamed(group)
+        streamed = streamed_by(group, self._block_bytes)
         common = UnitTiles(unit, count, segments, unit.rows, used, (depth,), streamed)
         return configured(unit, rows, depth, matrix_unit_tiles(common, tile))
 
@@ -263,9 +263,3 @@ class _OpenUnitProduct(Struct, frozen=True):
         most = max(1, GROUP_BYTES // self._block_bytes)
         groups = -(-blocks // min(most, -(-blocks // ITEMS)))
         return -(-blocks // groups)
-
-    def _streamed(self, group: int) -> Streamed:
-        """Return what is read past the first-level cache, if that does not hold both."""
-        if group * self._block_bytes <= RESIDENT_BYTES:
-            return Streamed()
-        return Streamed(right=True) if group > 1 else Streamed(left=True)

@@ -40,8 +40,10 @@ _MANY_REGISTERS = 12
 """Rows of a product's tile, two vectors wide, that only 32 vector registers hold."""
 
 
-def row_tile(tiling: CpuTiling) -> RowTile:
-    """Return the tile of recurrent layers: see ``recurrent.py``."""
+def row_tile(tiling: CpuTiling) -> RowTile | None:
+    """Return the tile of recurrent layers, see ``recurrent.py``; ``None`` without vectors."""
+    if tiling.lanes not in (4, 8, 16):
+        return None
     return RowTile(4 if tiling.rows >= _MANY_REGISTERS else 2, tiling.lanes)
 
 
@@ -53,7 +55,7 @@ def packed_layer(node: Call, args: Sequence[Expr], tiling: CpuTiling) -> Expr | 
         args: Its operands as they are now.
         tiling: Register tile of the machine for float32.
     """
-    if tiling.lanes not in (4, 8, 16):
+    if row_tile(tiling) is None:
         return None
     return byte_lstm(node, args, tiling) or _packed_float(node, args)
 

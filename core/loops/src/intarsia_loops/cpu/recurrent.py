@@ -45,9 +45,9 @@ class RecurrentSchedules(Struct, frozen=True):
         """Recurrent layers; ``None`` where vectors are alone or odd."""
         call = group.function.body
         tiling = self.tiling_of(target, DType.FLOAT32)
-        if not isinstance(call, Call) or tiling.lanes not in (4, 8, 16):
-            return None
         tile = row_tile(tiling)
+        if not isinstance(call, Call) or tile is None:
+            return None
         types = [tensor_type(argument) for argument in call.args]
         match call.attrs:
             case Lstm.Attrs():
