@@ -87,6 +87,7 @@ def test_listing_survives_all_of_them(intarsia: Run) -> None:
     assert rows["segfault"]["state"] == "discovered"  # nothing was imported to find out
 
 
+@pytest.mark.slow
 def test_doctor_says_what_is_wrong_with_each(intarsia: Run) -> None:
     slow = [name for name, fault in FAULTS.items() if "does not end" in fault.doctor]
     rows = examined(intarsia, *slow, INTARSIA_PLUGIN_TIMEOUT=LIMIT)
@@ -116,6 +117,7 @@ def said_of(row: dict[str, Any]) -> str:
     return f"{row['reason']} {changes} {row['probes']} prints {row['output_bytes']} bytes"
 
 
+@pytest.mark.slow
 def test_a_process_survives_builds_with_each(
     intarsia: Run, model: Path, tmp_path: Path, faulty_site: Path
 ) -> None:

@@ -10,6 +10,10 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def python(sample: Path, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(sample), *filter(None, sys.path)])

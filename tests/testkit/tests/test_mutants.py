@@ -200,6 +200,7 @@ def test_mutants_are_many_and_reach_every_group() -> None:
     assert groups >= {"contract", "numeric", "isolation", "determinism", "packaging", "partition"}
 
 
+@pytest.mark.slow
 def test_the_sample_passes_everything(sample: Path, run_kit: Check) -> None:
     result = run_kit("sample", site=sample)
     assert [row for row in result["checks"] if row["outcome"] in ("failed", "exempt")] == []
