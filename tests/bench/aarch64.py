@@ -29,7 +29,7 @@ from .instructions import COUNTER, emulated, write_program
 CPUS = ("cortex-a72", "cortex-a76")
 """A processor with NEON alone, and one with ``SDOT`` and float16."""
 
-_PRODUCT = re.compile(r"(fmla|fmul|[su]dot|usdot|[su]mmla|[su]ml[as]l2?|mla|mul)\s")
+_PRODUCT = re.compile(r"(fmla|fmul|[su]dot|usdot|[su]mmla|[su]ml[as]l2?|[su]mull2?|mla|mul)\s")
 _LANES = re.compile(r"v\d+\.(\d+)[bhsd]")
 
 
@@ -96,7 +96,7 @@ def _bytes(op: str, kind: int, shapes: tuple[tuple[int, ...], ...], **attrs: obj
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     zero = np.array(3 if dtype == np.int8 else 131, dtype)
     constants = {
-        "w": np.random.default_rng(0).integers(-128, 128, w).astype(np.int8),
+        "w": np.random.default_rng(0).integers(-127, 128, w).astype(np.int8),  # as quantizers have
         "xs": np.float32(0.02), "xz": zero, "ws": np.float32(0.01), "wz": np.int8(0),
         "ys": np.float32(0.3), "yz": zero,
     }  # fmt: skip

@@ -32,6 +32,12 @@ DOT = "llvm.x86.avx512.vpdpbusd"
 SIGNED_DOT = "llvm.aarch64.neon.sdot"
 """The same sum of signed bytes of both."""
 
+SIGNED_DOT_BY_PAIRS = "llvm.signed.pairs"
+"""That sum by products of NEON in 16 bits, each added up in 32."""
+
+SIGNED_DOT_OF_NARROW = "llvm.signed.bytes"
+"""That sum where two neighbouring products fit 16 bits together."""
+
 SPLATS = tuple(f"llvm.splat.{lane}" for lane in range(4))
 """A lane of a vector of four in all lanes, which NEON's instructions multiply by as it is."""
 
@@ -111,7 +117,15 @@ FUNCTIONS = {
     LOAD_UNSIGNED_PAIR: CodegenSignature(1, _QUARTERS, frozenset({DType.INT32})),
     LOAD_SIGNED_PAIR: CodegenSignature(1, frozenset({DType.INT16}), frozenset({DType.INT32})),
     **dict.fromkeys(
-        (DOT, SIGNED_DOT, DOT_BY_PAIRS, DOT_OF_NARROW, DOT_OF_PAIRS),
+        (
+            DOT,
+            SIGNED_DOT,
+            SIGNED_DOT_BY_PAIRS,
+            SIGNED_DOT_OF_NARROW,
+            DOT_BY_PAIRS,
+            DOT_OF_NARROW,
+            DOT_OF_PAIRS,
+        ),
         CodegenSignature(3, frozenset({DType.INT32})),
     ),
     DOT_OF_JOINED: CodegenSignature(5, frozenset({DType.INT32})),

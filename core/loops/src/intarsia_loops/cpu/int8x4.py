@@ -78,20 +78,25 @@ def dot4_by_shifts(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr
     return total
 
 
-def has_narrow_pairs(weight: Array, axis: int) -> bool:
-    """Whether two products of neighbours along K with any unsigned bytes fit 16 bits together.
+def has_narrow_pairs(weight: Array, axis: int, *, signed: bool = False) -> bool:
+    """Whether two products of neighbours along K with any bytes of data fit 16 bits together.
 
-    ``vpmaddubsw`` saturates where they do not. Weights of 7 bits (``reduce_range`` of ONNX
-    Runtime's quantizer) always fit.
+    ``vpmaddubsw`` saturates where they do not, and ``ADDP`` of NEON wraps around. Weights of 7 bits
+    (``reduce_range`` of ONNX Runtime's quantizer) always fit; of 8 bits and signed data, all do but
+    two neighbours of -128.
 
     Args:
         weight: Weights in int8, a multiple of 4 along ``axis``.
         axis: Neighbours along it are multiplied together.
+        signed: Whether data counts as signed.
     """
     pairs = np.moveaxis(weight, axis, -1).astype(np.int32)
     pairs = pairs.reshape(*pairs.shape[:-1], -1, 2)
-    high, low = np.maximum(pairs, 0).sum(-1), np.minimum(pairs, 0).sum(-1)
-    return int(high.max(initial=0)) <= _NARROW and int(low.min(initial=0)) >= -_NARROW
+    high = int(np.maximum(pairs, 0).sum(-1).max(initial=0))
+    low = int(np.minimum(pairs, 0).sum(-1).min(initial=0))
+    if signed:
+        return low > -2 * _NARROW
+    return high <= _NARROW and low >= -_NARROW
 
 
 def pack_int8x4_conv(weight: Array, groups: int, width: int, word: DType = DType.INT32) -> Array:

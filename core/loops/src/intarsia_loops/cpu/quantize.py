@@ -244,11 +244,11 @@ def _orders_words(source: Expr, tiling: CpuTiling) -> bool:
 
 def _words(source: Expr, blocks: Array, tiling: CpuTiling) -> _Words:
     """Pack blocks of int8: four a word, in their order or as they are multiplied, or pairs."""
-    kind, int8x4 = tensor_type(source), tiling.int8x4
+    kind, int8x4, signed = tensor_type(source), tiling.int8x4, counts_signed(tiling)
     if _orders_words(source, tiling):
         return _Words(pack_ordered(blocks, signed=kind.dtype.is_signed), is_ordered=True)
     if int8x4 is None or int8x4.int16x2 is None or not kind.is_static:
-        return _Words(pack_int8x4(blocks), has_narrow_pairs(blocks, 1))
+        return _Words(pack_int8x4(blocks), has_narrow_pairs(blocks, 1, signed=signed))
     return _Words(pack_int8x4(blocks, DType.INT16))
 
 
@@ -316,7 +316,8 @@ def _dense_byte_sums(
     is_one_row = product(rows) == 1  # whose weights arrive no faster than any are multiplied
     width = int8x4_width(outputs, tiling, is_one_row=is_one_row, by_unit=by_unit)
     if is_one_row:
-        words = _Words(pack_int8x4(pack_dense(matrix, width)), has_narrow_pairs(matrix, 0))
+        is_narrow = has_narrow_pairs(matrix, 0, signed=counts_signed(tiling))
+        words = _Words(pack_int8x4(pack_dense(matrix, width)), is_narrow)
     else:
         width = tiling.lanes if _orders_words(source, tiling) else width
         words = _words(source, pack_dense(matrix, width), tiling)

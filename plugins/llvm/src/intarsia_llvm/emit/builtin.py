@@ -30,10 +30,13 @@ from ..functions import (
     PREFETCH,
     SCALE,
     SIGNED_DOT,
+    SIGNED_DOT_BY_PAIRS,
+    SIGNED_DOT_OF_NARROW,
     SPLATS,
 )
 from .arithmetic import emit_binary
 from .conversions import emit_rounded
+from .neon_dot import emit_signed_dot, emit_signed_dot_by_pairs
 from .range_reduction import emit_far_angle
 from .scale import emit_scale
 from .signs import copy_sign
@@ -126,7 +129,10 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
         function = w.declarations.use(kind, f"{DOT}.{32 * call.lanes}", (kind,) * 3)
         return w.emit(f"call {kind} {function}({', '.join(f'{kind} {arg}' for arg in args)})")
     if call.function == SIGNED_DOT:
-        return _signed_dot(w, call, args)
+        return emit_signed_dot(w, call, args)
+    if call.function in (SIGNED_DOT_BY_PAIRS, SIGNED_DOT_OF_NARROW):
+        is_narrow = call.function == SIGNED_DOT_OF_NARROW
+        return emit_signed_dot_by_pairs(w, call, args, is_narrow=is_narrow)
     if call.function == DOT_BY_PAIRS:
         return _dot_by_pairs(w, call, args)
     if call.function == DOT_OF_NARROW:
@@ -147,17 +153,6 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
         function = w.declarations.use(kind, f"{call.function}.{suffix}", (kind, "i1"))
         return w.emit(f"call {kind} {function}({kind} {args[0]}, i1 false)")
     return _call(w, call.function, kind, suffix, args)
-
-
-def _signed_dot(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
-    """Add by ``SDOT``, of vectors of bytes; the second may be a lane in all lanes."""
-    lanes = call.lanes
-    kind, wide = vector_type("i32", lanes), vector_type("i8", 4 * lanes)
-    function = w.declarations.use(
-        kind, f"{SIGNED_DOT}.v{lanes}i32.v{4 * lanes}i8", (kind, wide, wide)
-    )
-    left, right = (w.once(f"bitcast {kind} {word} to {wide}", word) for word in args[1:])
-    return w.emit(f"call {kind} {function}({kind} {args[0]}, {wide} {right}, {wide} {left})")
 
 
 def _dot_by_pairs(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:

@@ -46,6 +46,8 @@ from ..functions import (
     MOST_SLOTS,
     PREFETCH,
     SIGNED_DOT,
+    SIGNED_DOT_BY_PAIRS,
+    SIGNED_DOT_OF_NARROW,
     SPLATS,
     THREAD_SLOT,
 )
@@ -82,11 +84,19 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
     )  # fmt: skip
     if machine.signed_dot:
         int8x4 = Int8x4(load_word, signed_dot, signed=True)
+    elif machine.signed_pairs:
+        # Products of both halves, and a word in all lanes, take registers of two rows of sums.
+        int8x4 = Int8x4(
+            load_word, signed_dot_by_pairs, signed=True,
+            add_narrow=signed_dot_of_narrow, narrow_rows=rows - 3,
+        )  # fmt: skip
+        if dtype is DType.INT32:
+            rows -= 3
     if by_pairs and dtype is DType.INT32:
         rows -= 2  # weights and data of even and odd bytes take four registers more
-    # NEON multiplies by a lane of a register; bytes by shifts take the registers themselves.
+    # NEON multiplies by a lane of a register, or copies it to all lanes.
     is_neon = machine.triple.startswith(("aarch64", "arm64"))
-    by_lane = is_neon and (dtype.is_float or machine.signed_dot)
+    by_lane = is_neon and (dtype.is_float or machine.signed_dot or machine.signed_pairs)
     return CpuTiling(
         lanes,
         rows,
@@ -127,6 +137,16 @@ def dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
 def signed_dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
     """Add four products of signed bytes by the instruction of NEON."""
     return CallTarget("llvm", SIGNED_DOT, (total, left, right), DType.INT32, 1)
+
+
+def signed_dot_by_pairs(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+    """Add four products of signed bytes by instructions of NEON for pairs."""
+    return CallTarget("llvm", SIGNED_DOT_BY_PAIRS, (total, left, right), DType.INT32, 1)
+
+
+def signed_dot_of_narrow(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+    """Add four products of signed bytes, of which two neighbours fit 16 bits together."""
+    return CallTarget("llvm", SIGNED_DOT_OF_NARROW, (total, left, right), DType.INT32, 1)
 
 
 def left_lanes(element: PrimExpr, lane: int) -> PrimExpr | None:

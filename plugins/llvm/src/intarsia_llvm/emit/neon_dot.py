@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Four products of signed bytes for each 32-bit sum on NEON, with ``SDOT`` and without."""
+
+from __future__ import annotations
+
+from intarsia_ir.tir.expr import CallTarget
+
+from ..functions import SIGNED_DOT
+from .spelling import vector_type
+from .writer import FunctionWriter
+
+
+def emit_signed_dot(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    """Add by ``SDOT``, of vectors of bytes; the second may be a lane in all lanes."""
+    lanes = call.lanes
+    kind, wide = vector_type("i32", lanes), vector_type("i8", 4 * lanes)
+    function = w.declarations.use(
+        kind, f"{SIGNED_DOT}.v{lanes}i32.v{4 * lanes}i8", (kind, wide, wide)
+    )
+    left, right = _bytes(w, args, lanes)
+    return w.emit(f"call {kind} {function}({kind} {args[0]}, {wide} {right}, {wide} {left})")
+
+
+def emit_signed_dot_by_pairs(
+    w: FunctionWriter, call: CallTarget, args: list[str], *, is_narrow: bool
+) -> str:
+    """Multiply halves of the vectors into 16 bits, and add up neighbours twice.
+
+    ``SMULL``, ``SMULL2``, ``ADDP`` and ``SADALP`` are four instructions for 16 products where two
+    neighbours fit 16 bits together (``is_narrow``); ``SADDLP`` of each half, ``ADDP`` and ``ADD``
+    make six where they may not, which only two products of -128 and -128 do not.
+    """
+    lanes = call.lanes
+    kind, half = vector_type("i32", lanes), vector_type("i16", 2 * lanes)
+    operands = _bytes(w, args, lanes)
+    low, high = (_products(w, operands, lanes, first) for first in (0, 2 * lanes))
+    if is_narrow:
+        pairs = _pairwise(w, "addp", half, (low, high), half)
+        both = _pairwise(w, "saddlp", kind, (pairs,), half)
+    else:
+        sums = tuple(_pairwise(w, "saddlp", kind, (product,), half) for product in (low, high))
+        both = _pairwise(w, "addp", kind, sums, kind)
+    return w.emit(f"add {kind} {args[0]}, {both}")
+
+
+def _bytes(w: FunctionWriter, args: list[str], lanes: int) -> tuple[str, str]:
+    kind, wide = vector_type("i32", lanes), vector_type("i8", 4 * lanes)
+    left, right = (w.once(f"bitcast {kind} {word} to {wide}", word) for word in args[1:])
+    return left, right
+
+
+def _products(w: FunctionWriter, operands: tuple[str, str], lanes: int, first: int) -> str:
+    """Return the products of half of the bytes, from one on, in 16 bits."""
+    count = 2 * lanes
+    whole, part, half = (
+        vector_type("i8", 2 * count),
+        vector_type("i8", count),
+        vector_type("i16", count),
+    )
+    chosen = ", ".join(f"i32 {first + lane}" for lane in range(count))
+    parts = [
+        w.once(f"shufflevector {whole} {value}, {whole} poison, <{count} x i32> <{chosen}>", value)
+        for value in operands
+    ]
+    function = w.declarations.use(half, f"llvm.aarch64.neon.smull.v{count}i16", (part, part))
+    return w.emit(f"call {half} {function}({part} {parts[0]}, {part} {parts[1]})")
+
+
+def _pairwise(w: FunctionWriter, name: str, kind: str, args: tuple[str, ...], taken: str) -> str:
+    """Return sums of neighbours by one of NEON's instructions."""
+    suffix = ".".join("v" + t.strip("<>").replace(" x ", "") for t in dict.fromkeys((kind, taken)))
+    function = w.declarations.use(kind, f"llvm.aarch64.neon.{name}.{suffix}", (taken,) * len(args))
+    return w.emit(f"call {kind} {function}({', '.join(f'{taken} {arg}' for arg in args)})")
