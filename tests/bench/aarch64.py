@@ -26,8 +26,8 @@ from intarsia_runtime.artifact.archive import open_artifact
 
 from .instructions import COUNTER, emulated, write_program
 
-CPUS = ("cortex-a72", "cortex-a76")
-"""A processor with NEON alone, and one with ``SDOT`` and float16."""
+CPUS = ("cortex-a72", "cortex-a76", "neoverse-n2")
+"""A processor with NEON alone, one with ``SDOT`` and float16, and one with ``SMMLA``."""
 
 _PRODUCT = re.compile(r"(fmla|fmul|[su]dot|usdot|[su]mmla|[su]ml[as]l2?|[su]mull2?|mla|mul)\s")
 _LANES = re.compile(r"v\d+\.(\d+)[bhsd]")

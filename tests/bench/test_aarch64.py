@@ -69,6 +69,8 @@ def test_outputs_are_those_of_onnx_runtime(tmp_path, name, processor):
         ("int8 3x3 convolution", "cortex-a72", 0.32),
         ("int8 product", "cortex-a76", 0.095),
         ("int8 3x3 convolution", "cortex-a76", 0.095),
+        ("int8 product", "neoverse-n2", 0.08),
+        ("int8 3x3 convolution", "neoverse-n2", 0.08),
     ],
 )
 def test_instructions_of_a_multiply_add_stay_few(tmp_path, name, processor, most):

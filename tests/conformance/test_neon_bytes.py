@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of bytes for AArch64 under QEMU: sums are exact with each instruction that makes them."""
+"""Products of bytes for AArch64 under QEMU: exact sums by each instruction that makes them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TOOLS = ("qemu-aarch64", "aarch64-linux-gnu-gcc")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"{MISSING} not installed")
 
-PROCESSORS = {"cortex-a53": "smull", "cortex-a76": "sdot", "neoverse-n2": "sdot"}
-"""Processor to the instruction of its inner loops."""
+PROCESSORS = {"cortex-a53": "smull", "cortex-a76": "sdot", "neoverse-n2": "smmla"}
+"""Processor to the instruction of its inner loops over several rows."""
 
 
 def model(x: np.ndarray, weight: np.ndarray, path: Path, stride: int = 0) -> np.ndarray:
@@ -102,7 +102,8 @@ def test_products_are_exact(tmp_path: Path, name: str, processor: str) -> None:
     wanted = model(x, weight, tmp_path / "model.onnx")
     got, code = emulated(tmp_path / "model.onnx", processor, x)
     np.testing.assert_array_equal(got.reshape(wanted.shape), wanted)
-    assert PROCESSORS[processor] in code
+    is_alone = len(x) == 1 or x.shape[1] % 16  # a row, or words that do not fill vectors
+    assert ("sdot" if is_alone and processor != "cortex-a53" else PROCESSORS[processor]) in code
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)

@@ -38,6 +38,9 @@ SIGNED_DOT_BY_PAIRS = "llvm.signed.pairs"
 SIGNED_DOT_OF_NARROW = "llvm.signed.bytes"
 """That sum where two neighbouring products fit 16 bits together."""
 
+SIGNED_MATRIX = "llvm.aarch64.neon.smmla"
+"""``add(sums, a, b)``: sums of products of 8 signed bytes of two rows and two columns."""
+
 SPLATS = tuple(f"llvm.splat.{lane}" for lane in range(4))
 """A lane of a vector of four in all lanes, which NEON's instructions multiply by as it is."""
 
@@ -122,6 +125,7 @@ FUNCTIONS = {
             SIGNED_DOT,
             SIGNED_DOT_BY_PAIRS,
             SIGNED_DOT_OF_NARROW,
+            SIGNED_MATRIX,
             DOT_BY_PAIRS,
             DOT_OF_NARROW,
             DOT_OF_PAIRS,

@@ -19,6 +19,7 @@ class CodegenMachine(NamedTuple):
         half: Whether instructions convert float16.
         dot: Whether an instruction adds up four products of bytes.
         signed_dot: Whether an instruction adds up four products of signed bytes.
+        signed_matrix: Whether one multiplies two rows of signed bytes by two columns.
         signed_pairs: Whether one multiplies signed bytes, and others add up neighbours (NEON).
         pairs: Whether one adds up two products of 16-bit integers, in all lanes.
         byte_pairs: Whether one adds up two products of bytes in 16 bits, in all lanes.
@@ -46,4 +47,5 @@ class CodegenMachine(NamedTuple):
     pairs: bool = False
     byte_pairs: bool = False
     signed_dot: bool = False
+    signed_matrix: bool = False
     signed_pairs: bool = False

@@ -376,6 +376,7 @@ def machine(options: LlvmOptions) -> CodegenMachine:
             wide,
             bare=bare,
             signed_dot=wide and "asimddp" in found.needed,
+            signed_matrix=wide and "i8mm" in found.needed,
             signed_pairs=wide and not {"-neon", "-fp-armv8"} & set(options.mattr),  # all have it
         )
     return _x86_machine(options)

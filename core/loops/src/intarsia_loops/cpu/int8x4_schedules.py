@@ -126,11 +126,16 @@ class Int8x4Schedules(Struct, frozen=True):
         plain_add = int8x4.add
         if attrs.is_narrow and int8x4.add_narrow is not None:
             plain_add, plain = int8x4.add_narrow, replace(plain, rows=int8x4.narrow_rows)
-        add = _OffsetDot(plain_add) if signed is not int8x4.signed else plain_add
+        pairs, add = int8x4.row_pairs, plain_add
+        if pairs is not None:
+            plain = replace(plain, rows=pairs.rows)
+        if signed is not int8x4.signed:
+            add = _OffsetDot(plain_add)
+            pairs = None if pairs is None else replace(pairs, add=_OffsetDot(pairs.add))
         micro_kernel = (
             None if int8x4.micro_kernel is None else partial(int8x4.micro_kernel, signed=signed)
         )
-        tiling = replace(plain, add=add, micro_kernel=micro_kernel)
+        tiling = replace(plain, add=add, micro_kernel=micro_kernel, row_pairs=pairs)
         return tiling, PackedView(data, int8x4.load), weight
 
     def conv(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:

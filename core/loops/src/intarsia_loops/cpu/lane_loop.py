@@ -31,7 +31,7 @@ from .loops import address_of, seq, serial, unrolled
 from .prefetch import OpenWeightPrefetch, WeightPrefetch
 from .tiling import CpuTiling
 
-_A_LANES = 4
+LANES = 4
 """Elements of a vector of A where each lane is multiplied with."""
 
 LeftElement: TypeAlias = Callable[[int | PrimExpr, Sequence[PrimExpr]], PrimExpr]
@@ -41,8 +41,8 @@ RightElement: TypeAlias = Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr]
 """Returns the element of packed B at a step and a column."""
 
 
-class _LaneLoop(Struct, frozen=True):
-    """The innermost loop of a tile by the lanes of vectors of A: ``_A_LANES`` steps a time.
+class LaneLoop(Struct, frozen=True):
+    """The innermost loop of a tile by the lanes of vectors of A: ``LANES`` steps a time.
 
     Attributes:
         tiling: Tile of the machine.
@@ -64,10 +64,10 @@ class _LaneLoop(Struct, frozen=True):
 
     def loop(self, step: tuple[PrimExpr, ...]) -> Stmt:
         """Return the loop within those of ``step``."""
-        extents = (*self.steps[:-1], self.steps[-1] // _A_LANES)
+        extents = (*self.steps[:-1], self.steps[-1] // LANES)
 
         def lanes(k: PrimExpr) -> Stmt:
-            body = seq(*(self._lane((*step, k * _A_LANES), lane) for lane in range(_A_LANES)))
+            body = seq(*(self._lane((*step, k * LANES), lane) for lane in range(LANES)))
             if self.weight_prefetch is None:
                 return body
             tile = (self.rows[0], self.tiling.lanes)
@@ -85,7 +85,7 @@ class _LaneLoop(Struct, frozen=True):
             here = (row, Ramp(column, 1, size))
             total = Load(acc, here, acc.dtype, size)
             weight = self.right((*first[:-1], first[-1] + lane), column)
-            b = Load(*_vector_of(weight), acc.dtype, size)
+            b = Load(*vector_of(weight), acc.dtype, size)
             a = read(self.left(row, first), lane)
             assert a is not None  # as of the sample
             if tiling.add is None:
@@ -107,27 +107,27 @@ def lane_loop(
     operands: tuple[LeftElement, RightElement],
     steps: Sequence[int | PrimExpr],
     weight_prefetch: WeightPrefetch | OpenWeightPrefetch | None,
-) -> _LaneLoop | None:
+) -> LaneLoop | None:
     """Return the loop by lanes; ``None`` if K does not lie contiguous in A, or there is none."""
     read, innermost = tiling.left_lanes, steps[-1]
     if acc.shape[0] > rows[0]:
         return None  # a tile of partial sums
     if read is None or tiling.micro_kernel is not None or not isinstance(innermost, int):
         return None
-    if innermost % _A_LANES or innermost < 2 * _A_LANES or tiling.lanes != _A_LANES:
+    if innermost % LANES or innermost < 2 * LANES or tiling.lanes != LANES:
         return None
     k, (left, right) = TirVar("k"), operands
     sample = left(0, (*(index(0) for _ in steps[:-1]), k))
     if read(sample, 0) is None or not _is_contiguous(address_of(sample), k, sample.dtype):
         return None
-    return _LaneLoop(tiling, acc, rows, left, right, tuple(steps), weight_prefetch)
+    return LaneLoop(tiling, acc, rows, left, right, tuple(steps), weight_prefetch)
 
 
-def _vector_of(element: PrimExpr) -> tuple[Buffer, tuple[PrimExpr, ...]]:
+def vector_of(element: PrimExpr) -> tuple[Buffer, tuple[PrimExpr, ...]]:
     """Return where the vector is that begins at an element of packed weights."""
     first = address_of(element)
     *outer, last = first.indices
-    return first.buffer, (*outer, Ramp(last, 1, _A_LANES))
+    return first.buffer, (*outer, Ramp(last, 1, LANES))
 
 
 def _is_contiguous(element: Load, k: TirVar, dtype: DType) -> bool:

@@ -17,7 +17,8 @@ and van de Geijn, "Anatomy of high-performance matrix multiplication" (ACM TOMS 
 (Van Zee and van de Geijn, ACM TOMS 2015). The loops around it are in ``dense.py``, ``panel.py`` and
 ``conv.py``.
 
-Where instructions multiply by a lane of a register (NEON), ``lane_loop.py`` has the loop over K.
+Where instructions multiply by a lane of a register (NEON), ``lane_loop.py`` has the loop over K;
+where they multiply two rows at a time, ``row_pairs.py``.
 
 Two multiply-add units with a latency of four cycles need 8 independent accumulators. A tile with
 fewer keeps several partial sums for each result, over interleaved steps of K.
@@ -44,6 +45,7 @@ from .lane_loop import LeftElement, RightElement, lane_loop
 from .loops import load, seq, serial, store, unrolled, vectorized
 from .ordered_tiles import OrderedWords
 from .prefetch import OpenWeightPrefetch, WeightPrefetch, with_prefetch
+from .row_pairs import row_pair_loops
 from .tile_stores import tile_stores
 from .tiling import CpuTiling
 
@@ -109,7 +111,12 @@ def register_tile(
         body = _each_accumulator(acc, lanes, multiply_add)
         return body if fetched is None else fetched.around(body, step, extents, (rows, lanes))
 
-    start, body = (initial, nest(())) if words is None else words.tile(acc, rows, lanes, fetched)
+    if by_lanes is not None and tiling.row_pairs is not None and rows > 1:
+        start, body = initial, row_pair_loops(tiling.row_pairs, by_lanes)
+    elif words is None:
+        start, body = initial, nest(())
+    else:
+        start, body = words.tile(acc, rows, lanes, fetched)
     stores = tile_stores(acc, size, epilogue, is_looped=is_one_of_several)
     loops = seq(_cleared(acc, lanes, start), body, stores)
     operands = _distant_operands(epilogue, size, dtype)

@@ -93,6 +93,24 @@ class Int16x2(Struct, frozen=True):
     rows: int
 
 
+class RowPairs(Struct, frozen=True):
+    """How a backend multiplies two rows by two columns, 8 bytes of each (``row_pairs.py``).
+
+    Attributes:
+        add: ``add(total, left, right)``: ``total`` plus four sums of products.
+        exchange: ``exchange(a, b, half, block)``: two vectors trade blocks of lanes; ``"low"`` are
+            the even ones of both, ``"high"`` the odd ones.
+        vector: ``vector(word)``: the vector of words along K from ``word`` on, a load of one, of
+            which ``left_lanes`` returns lanes; ``None`` where that does.
+        rows: Rows of a tile two vectors wide.
+    """
+
+    add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
+    exchange: Callable[[PrimExpr, PrimExpr, str, int], PrimExpr]
+    vector: Callable[[PrimExpr], PrimExpr | None]
+    rows: int
+
+
 class Int8x4(Struct, frozen=True):
     """How a backend multiplies 8-bit operands: four neighbouring bytes packed in a 32-bit word.
 
@@ -116,6 +134,7 @@ class Int8x4(Struct, frozen=True):
         narrow_rows: Rows of a tile two vectors wide with it.
         ordered: What is faster than both for several rows of data; ``None`` if nothing is.
         int16x2: What is faster than ``add`` for several rows of data; ``None`` if nothing is.
+        row_pairs: The same, which multiplies two rows at a time.
     """
 
     load: Callable[[PrimExpr], PrimExpr]
@@ -131,6 +150,7 @@ class Int8x4(Struct, frozen=True):
     narrow_rows: int = 0
     ordered: OrderedDot | None = None
     int16x2: Int16x2 | None = None
+    row_pairs: RowPairs | None = None
 
 
 class Bf16x2(Struct, frozen=True):
@@ -174,6 +194,7 @@ class CpuTiling(Struct, frozen=True):
         left_lanes: ``left_lanes(element, lane)``: element ``lane`` of the vector of A that begins
             at ``element``, in all lanes, where instructions multiply by a lane of a register
             (NEON); ``None`` if elements are loaded one by one. Each row then has a register of A.
+        row_pairs: What multiplies two rows of a tile at a time; ``None`` if nothing does.
         transpose_registers: ``transpose_registers(rows, write)`` transposes a square of vectors,
             one a row, and has ``write(i, column)`` store column ``i``; ``None`` if it cannot.
     """
@@ -195,6 +216,7 @@ class CpuTiling(Struct, frozen=True):
     neighbours: int = 8
     deinterleave: Callable[[PrimExpr, PrimExpr, int], PrimExpr] | None = None
     left_lanes: Callable[[PrimExpr, int], PrimExpr | None] | None = None
+    row_pairs: RowPairs | None = None
     transpose_registers: (
         Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt] | None
     ) = None

@@ -32,6 +32,7 @@ from ..functions import (
     SIGNED_DOT,
     SIGNED_DOT_BY_PAIRS,
     SIGNED_DOT_OF_NARROW,
+    SIGNED_MATRIX,
     SPLATS,
 )
 from .arithmetic import emit_binary
@@ -128,7 +129,7 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
     if call.function == DOT:
         function = w.declarations.use(kind, f"{DOT}.{32 * call.lanes}", (kind,) * 3)
         return w.emit(f"call {kind} {function}({', '.join(f'{kind} {arg}' for arg in args)})")
-    if call.function == SIGNED_DOT:
+    if call.function in (SIGNED_DOT, SIGNED_MATRIX):
         return emit_signed_dot(w, call, args)
     if call.function in (SIGNED_DOT_BY_PAIRS, SIGNED_DOT_OF_NARROW):
         is_narrow = call.function == SIGNED_DOT_OF_NARROW

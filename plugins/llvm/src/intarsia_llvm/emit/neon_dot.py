@@ -11,14 +11,18 @@ from .writer import FunctionWriter
 
 
 def emit_signed_dot(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
-    """Add by ``SDOT``, of vectors of bytes; the second may be a lane in all lanes."""
+    """Add by ``SDOT`` or ``SMMLA``, of vectors of bytes.
+
+    The second of ``SDOT`` may be a lane in all lanes.
+    """
     lanes = call.lanes
     kind, wide = vector_type("i32", lanes), vector_type("i8", 4 * lanes)
-    function = w.declarations.use(
-        kind, f"{SIGNED_DOT}.v{lanes}i32.v{4 * lanes}i8", (kind, wide, wide)
-    )
+    suffix = f"v{lanes}i32.v{4 * lanes}i8"
+    function = w.declarations.use(kind, f"{call.function}.{suffix}", (kind, wide, wide))
     left, right = _bytes(w, args, lanes)
-    return w.emit(f"call {kind} {function}({kind} {args[0]}, {wide} {right}, {wide} {left})")
+    if call.function == SIGNED_DOT:
+        left, right = right, left
+    return w.emit(f"call {kind} {function}({kind} {args[0]}, {wide} {left}, {wide} {right})")
 
 
 def emit_signed_dot_by_pairs(

@@ -23,7 +23,7 @@ from intarsia_loops.cpu.int8x4 import dot4_by_shifts
 from intarsia_loops.cpu.ordered_words import OrderedDot
 from intarsia_loops.cpu.softmax import softmax_kernel
 from intarsia_loops.cpu.table import OnWorkspace, Schedule, Schedules
-from intarsia_loops.cpu.tiling import Bf16x2, CpuTiling, Int8x4, Int16x2, fit_caches
+from intarsia_loops.cpu.tiling import Bf16x2, CpuTiling, Int8x4, Int16x2, RowPairs, fit_caches
 from intarsia_loops.cpu.transpose import transpose_kernel
 from intarsia_loops.loops import default_loops
 from intarsia_loops.targets import LoopTarget
@@ -48,12 +48,13 @@ from ..functions import (
     SIGNED_DOT,
     SIGNED_DOT_BY_PAIRS,
     SIGNED_DOT_OF_NARROW,
+    SIGNED_MATRIX,
     SPLATS,
     THREAD_SLOT,
 )
 from ..machine import CodegenMachine
 from ..target import LlvmOptions, machine
-from .transpose import square, transpose_registers
+from .transpose import exchange, square, transpose_registers
 
 _SMALL_STRIP = 6 * 1024  # a few rows of an image: such machines have 64 KiB or little more
 
@@ -83,7 +84,10 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
         int16x2=pairs,
     )  # fmt: skip
     if machine.signed_dot:
-        int8x4 = Int8x4(load_word, signed_dot, signed=True)
+        pairs = (
+            RowPairs(signed_matrix, exchange, words_along, 11) if machine.signed_matrix else None
+        )
+        int8x4 = Int8x4(load_word, signed_dot, signed=True, row_pairs=pairs)
     elif machine.signed_pairs:
         # Products of both halves, and a word in all lanes, take registers of two rows of sums.
         int8x4 = Int8x4(
@@ -149,16 +153,26 @@ def signed_dot_of_narrow(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> Pr
     return CallTarget("llvm", SIGNED_DOT_OF_NARROW, (total, left, right), DType.INT32, 1)
 
 
+def signed_matrix(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+    """Add products of 8 signed bytes of two rows and two columns by the instruction of NEON."""
+    return CallTarget("llvm", SIGNED_MATRIX, (total, left, right), DType.INT32, total.lanes)
+
+
 def left_lanes(element: PrimExpr, lane: int) -> PrimExpr | None:
     """Return a lane of the vector of four that begins at a load, or at a word of bytes."""
+    vector = words_along(element)
+    return vector and CallTarget("llvm", SPLATS[lane], (vector,), element.dtype, 4)
+
+
+def words_along(element: PrimExpr) -> PrimExpr | None:
+    """Return the vector of four that begins at a load, or at a word of bytes."""
     match element:
         case Load(dtype=DType.FLOAT32 | DType.INT32, lanes=1):
-            vector: PrimExpr = _from(element, 1)
+            return _from(element, 1)
         case CallTarget(function="llvm.quad", args=(Load() as byte,)):
-            vector = replace(element, args=(_from(byte, 4),), lanes=4)
+            return replace(element, args=(_from(byte, 4),), lanes=4)
         case _:
             return None
-    return CallTarget("llvm", SPLATS[lane], (vector,), element.dtype, 4)
 
 
 def _from(first: Load, apart: int) -> Load:

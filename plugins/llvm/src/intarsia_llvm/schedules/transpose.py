@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import CallTarget, Load, PrimExpr, Ramp, TirVar
 from intarsia_ir.tir.stmt import LetStmt, Seq, Stmt, Store
-from intarsia_runtime.dtype import DType
 
 
 def square(
@@ -51,9 +50,9 @@ def transpose_registers(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr
     while block:
         for i in range(lanes):
             if i & block == 0:
-                pair = (vectors[i], vectors[i + block])
-                vectors[i] = let(_exchange("low", block, pair, dtype))
-                vectors[i + block] = let(_exchange("high", block, pair, dtype))
+                a, b = vectors[i], vectors[i + block]
+                vectors[i] = let(exchange(a, b, "low", block))
+                vectors[i + block] = let(exchange(a, b, "high", block))
         block //= 2
     body: Stmt = Seq(tuple([write(i, vector) for i, vector in enumerate(vectors)]))
     for var, value in reversed(lets):
@@ -61,5 +60,6 @@ def transpose_registers(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr
     return body
 
 
-def _exchange(half: str, block: int, pair: tuple[TirVar, TirVar], dtype: DType) -> PrimExpr:
-    return CallTarget("llvm", f"llvm.exchange.{half}.{block}", pair, dtype, pair[0].lanes)
+def exchange(a: PrimExpr, b: PrimExpr, half: str, block: int) -> PrimExpr:
+    """Return the even (``low``) or the odd (``high``) blocks of lanes of two vectors."""
+    return CallTarget("llvm", f"llvm.exchange.{half}.{block}", (a, b), a.dtype, a.lanes)
