@@ -15,6 +15,7 @@ from intarsia_ir.graph.expr import Expr, Function, Var, constant, tensor_type
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.ops.slicing import TO_END
 from intarsia_ir.tir.forward import forwarded
 from intarsia_llvm.emit.module import emit_module
 from intarsia_llvm.lowering import lower_function
@@ -155,3 +156,23 @@ def test_wrappers_are_for_forwards_and_not_for_what_they_share(
     text = emit_module(module, machine(target.options), 1)
     exported = set(re.findall(r"define i32 @__tvm_ffi_(\w+)", text)) - {"main"}
     assert exported == {f.name for f in module.functions} - {forwarded(f) for f in module.functions}
+
+
+def test_an_empty_part_of_an_open_row_keeps_no_size_of_the_group() -> None:
+    """Elements of (0, W) are 0 whatever W is: the model knows no size0, its variable."""
+    params = [
+        Var(name, TensorType((4, size), DType.FLOAT32))
+        for name, size in zip("hw", (H, W), strict=True)
+    ]
+    empty = {"begin": (0, 0), "end": (0, TO_END), "strides": (1, 1)}
+    joined = [
+        apply("concatenate", apply("strided_slice", x, **empty), apply("exp", x), axis=0)
+        for x in params
+    ]
+    model = IRModule.from_function(Function(tuple(params), apply("concatenate", *joined, axis=1)))
+    with intarsia.build(model, "llvm").load(threads=1) as executable:
+        for _, height, width in SIZES:
+            feeds = {"h": np.ones((4, height), np.float32), "w": np.zeros((4, width), np.float32)}
+            (wanted,) = evaluate(model.main, feeds, model)
+            (found,) = executable.run(feeds).values()
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)

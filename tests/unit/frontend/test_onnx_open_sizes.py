@@ -6,6 +6,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
@@ -150,3 +151,25 @@ def test_a_range_says_that_squeeze_leaves_nothing_out() -> None:
     with collecting_guards(several):
         whole = from_onnx(made, control_flow=True)
     assert whole.main.body.type.shape == (variable("N"),)
+
+
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(("kernel", "stride", "more"), [(3, 2, 0), (4, 2, 1), (1, 3, 0), (2, 1, 0)])
+def test_transposed_convolutions_that_keep_the_size_take_open_images(
+    auto: str, kernel: int, stride: int, more: int
+) -> None:
+    attrs = {"auto_pad": auto, "strides": [stride, stride], "output_padding": [more, more]}
+    taps = np.random.default_rng(1).random((2, 3, kernel, kernel), np.float32)
+    nodes = [node("ConvTranspose", "x w", **attrs)]
+    with collecting_guards():
+        main = from_onnx(model(nodes, {"x": (1, 2, "H", "W")}, weights={"w": taps})).main
+    assert main.body.type.shape == (1, 3, stride * H, stride * W)
+    for height, width in ((1, 4), (5, 3)):
+        x = np.random.default_rng(2).random((1, 2, height, width), np.float32)
+        fixed = model(nodes, {"x": x.shape}, weights={"w": taps})
+        (wanted,) = evaluate(from_onnx(fixed).main, {"x": x})
+        (found,) = evaluate(main, {"x": x})
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+        if kernel >= stride:
+            (theirs,) = ort.InferenceSession(fixed.SerializeToString()).run(None, {"x": x})
+            np.testing.assert_allclose(found, theirs, rtol=1e-5)

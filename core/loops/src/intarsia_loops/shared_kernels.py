@@ -115,8 +115,9 @@ def _substituted(kind: Type, sizes: Mapping[str, Size]) -> Type:
 
 def _sized(buffer: Buffer, sizes: Mapping[str, Size]) -> Buffer:
     """Return a parameter of sizes of the model, flat where they are open."""
-    elements = _in_model(buffer.elements, sizes)
-    shape = (elements,) if isinstance(elements, Dim) else buffer.shape
+    if not any(isinstance(size, Dim) for size in buffer.shape):
+        return buffer
+    shape = (_in_model(buffer.elements, sizes),)  # a number where another size is 0
     return replace(buffer, shape=shape)  # pyright: ignore[reportArgumentType] - sizes as numbers
 
 

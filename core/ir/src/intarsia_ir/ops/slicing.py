@@ -77,8 +77,9 @@ def _slice_size(name: str, size: Size, begin: int, end: int, stride: int) -> Siz
     """Return how many elements a slice of one dimension has."""
     if isinstance(size, Dim) or isinstance(begin, Dim) or isinstance(end, Dim):
         why = f"{name}: a slice must lie inside"
+        require_at_most(0, begin, why)
         require_at_most(begin, size, why)
-        if isinstance(end, Dim) and stride >= 1:
+        if stride >= 1 and (isinstance(end, Dim) or (isinstance(begin, Dim) and end < TO_END)):
             require_at_most(end, size, why)
             length = end - begin
             length = length if is_required_natural(length) else maximum(length, 0)

@@ -66,24 +66,32 @@ def _transposed_padding(
     same = auto in ("SAME_UPPER", "SAME_LOWER")
     if not same and not node.has("output_shape"):
         return window.padding, extra
-    sizes = node.static_shape(0)[2:]
-    wanted = node.integers(
-        "output_shape", tuple(s * t for s, t in zip(sizes, window.strides, strict=True))
-    )
-    if len(wanted) == len(sizes) + 2:
-        wanted = wanted[2:]
-    if len(wanted) != len(sizes):
-        raise node.model_error(f"output_shape {wanted} for {len(sizes)} spatial dimensions")
     padding: list[tuple[int, int]] = []
     grown: list[int] = []
-    for size, stride, extent, out, more in zip(
-        sizes, window.strides, window.extent, wanted, extra, strict=True
-    ):
-        total = stride * (size - 1) + more + extent - out
+    for more, total in zip(extra, _cut(node, window, extra), strict=True):
         small, large = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
         padding.append((small, large) if auto == "SAME_UPPER" else (large, small))
         grown.append(more + max(-total, 0))
     return tuple(padding), tuple(grown)
+
+
+def _cut(node: NodeContext, window: NodeWindow, extra: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how much longer a dimension is without padding than it is to be.
+
+    ``auto_pad`` alone asks for ``stride * size``. The difference has no size in it then, so that
+    sizes may be open.
+    """
+    strides, extents = window.strides, window.extent
+    without = tuple(e + m - s for e, m, s in zip(extents, extra, strides, strict=True))
+    if not node.has("output_shape"):
+        return without
+    sizes, wanted = node.static_shape(0)[2:], node.integers("output_shape")
+    if len(wanted) == len(sizes) + 2:
+        wanted = wanted[2:]
+    if len(wanted) != len(sizes):
+        raise node.model_error(f"output_shape {wanted} for {len(sizes)} spatial dimensions")
+    places = zip(without, strides, sizes, wanted, strict=True)
+    return tuple(rest + stride * size - out for rest, stride, size, out in places)
 
 
 CONVERTERS = MappingProxyType({"Conv": conv, "ConvTranspose": conv_transpose})

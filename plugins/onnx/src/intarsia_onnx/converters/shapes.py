@@ -10,7 +10,12 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr, get_item, tensor_type
-from intarsia_ir.graph.guards import is_collecting, require_at_most, require_equal
+from intarsia_ir.graph.guards import (
+    is_collecting,
+    is_implied_natural,
+    require_at_most,
+    require_equal,
+)
 from intarsia_ir.graph.types import Dim, Size
 from intarsia_ir.ops import binary, compare, reduce, shape, slicing
 from intarsia_ir.ops.type_rules import shape_text
@@ -265,12 +270,18 @@ def _open_limits(size: Size, start: Size, end: Size) -> tuple[Size, Size]:
     """Return where a slice of an open size begins and ends, within the size.
 
     A limit of 10^9 is the end: ``min(10^9, N)`` would be another size than ``N``. A guard keeps
-    larger dimensions out.
+    larger dimensions out. A limit such as ``N // 2 - 2`` is counted from the end where it is below
+    zero, which its size says: ``min(max(-limit, 0), 1)`` is 1 there, and 0 elsewhere.
     """
 
     def within(place: Size) -> Size:
         if place != 0 and maximum(place, 0) == 0:  # counted from the end, unless -n is 0
             return maximum(size + place, 0) * minimum(0 - place, 1)
+        if isinstance(place, Dim) and maximum(place, 0) != place and not is_implied_natural(place):
+            is_negative = minimum(maximum(0 - place, 0), 1)
+            # Below zero, n - 1 is -1 of no elements.
+            from_end = 0 if size - place == 1 else size * is_negative
+            place = maximum(place + from_end, 0)
         if not isinstance(place, int) or place < _NO_LIMIT:
             return minimum(place, size)
         if place < slicing.TO_END:

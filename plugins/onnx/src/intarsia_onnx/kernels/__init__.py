@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from . import (
     border,
+    categories,
     control,
     draws,
     image_decoder,
@@ -30,6 +31,7 @@ from .call import OWN_DOMAIN, Generators, Kernel, NumpyCall, Result, Value
 KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
     {
         **border.KERNELS,
+        **categories.KERNELS,
         **control.KERNELS,
         **draws.KERNELS,
         **images.KERNELS,
