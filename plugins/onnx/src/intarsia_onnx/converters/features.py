@@ -31,8 +31,8 @@ def one_hot_encoder(node: NodeContext) -> Expr:
     x = node.cast(node.input(0), DType.INT64)
     column = node.reshape(x, (*sizes_of(x), 1))
     is_hot = node.call(compare.Equal, column, node.array(categories))
-    rest = [set(categories[place + 1 :].tolist()) for place in range(len(categories))]
-    counts = np.array([one not in later for one, later in zip(categories, rest, strict=True)])
+    last_places = {category: place for place, category in enumerate(categories.tolist())}
+    counts = np.array([last_places[one] == place for place, one in enumerate(categories.tolist())])
     if not counts.all():
         is_hot = node.call(binary.LogicalAnd, is_hot, node.array(counts))
     result = node.cast(is_hot, DType.FLOAT32)

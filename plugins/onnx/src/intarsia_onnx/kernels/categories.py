@@ -35,8 +35,8 @@ def category_mapper(call: NumpyCall, x: np.ndarray) -> np.ndarray:
         by_name, other = dict(zip(names, numbers, strict=True)), call.integer("default_int64", -1)
         found = [by_name.get(item, other) for item in x.reshape(-1).tolist()]
         return np.array(found, np.int64).reshape(x.shape)
-    by_number, unused = dict(zip(numbers, names, strict=True)), "_Unused"
-    unused = call.string("default_string", unused)
+    by_number = dict(zip(numbers, names, strict=True))
+    unused = call.string("default_string", "_Unused")
     texts = [by_number.get(item, unused) for item in x.reshape(-1).tolist()]
     return np.array(texts, object).reshape(x.shape)
 
