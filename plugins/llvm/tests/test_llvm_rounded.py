@@ -98,6 +98,26 @@ def test_no_integer_is_made_on_the_way() -> None:
     assert "roundeven" in body
 
 
+@pytest.mark.parametrize("kind", [DType.UINT8, DType.INT8])
+@pytest.mark.parametrize("zero", [255, -255, 40000, -40000])
+def test_rounded_bytes_moved_far_saturate(load_module, kind, zero) -> None:
+    function = kernel(DType.FLOAT32, kind, 8, lambda x: saturated(x, zero, kind))
+    data = floats()
+    data[-40:] = np.arange(-20, 20) + 0.5 - zero
+    agree(load_module, function, data, "haswell")
+
+
+def test_avx2_packs_bytes_with_saturation_where_16_bits_hold_what_is_added() -> None:
+    texts = [
+        text_of(
+            kernel(DType.FLOAT32, DType.UINT8, 8, lambda x, z=zero: saturated(x, z, DType.UINT8)),
+            cpu,
+        )
+        for zero, cpu in ((30, "haswell"), (40000, "haswell"), (30, "skylake-avx512"))
+    ]
+    assert ["packuswb" in text for text in texts] == [True, False, False]
+
+
 @pytest.mark.parametrize("added", [0.5, float("inf"), float("nan"), 1e9])
 def test_what_is_added_must_be_whole_and_small(load_module, added: float) -> None:
     def element(x: PrimExpr) -> PrimExpr:

@@ -8,7 +8,7 @@ import pytest
 
 from intarsia_loops.cpu.ordered_words import pack_ordered, unpack_ordered
 
-KINDS = ("any", "extremes", "normal", "small", "lowest")
+KINDS = ("any", "extremes", "normal", "small", "lowest", "wide")
 
 
 def drawn(kind: str, shape: tuple[int, int, int]) -> np.ndarray:
@@ -17,15 +17,17 @@ def drawn(kind: str, shape: tuple[int, int, int]) -> np.ndarray:
         return np.full(shape, -128, np.int8)
     if kind == "extremes":
         return rng.choice([-128, -127, 0, 127], shape).astype(np.int8)
-    if kind == "normal":
-        return np.clip(np.rint(28 * rng.standard_normal(shape)), -128, 127).astype(np.int8)
+    if kind in ("normal", "wide"):
+        return np.clip(
+            np.rint((28 if kind == "normal" else 40) * rng.standard_normal(shape)), -128, 127
+        ).astype(np.int8)
     most = 32 if kind == "small" else 128
     return rng.integers(-most, most, shape).astype(np.int8)
 
 
-def words_of(packed: np.ndarray, depth: int) -> list[tuple[int, int, int]]:
-    """Joined words, joined magnitudes and all words of each block."""
-    return [(int(block[-1, 0]), int(block[-1, 1]), depth) for block in packed]
+def counts_of(packed: np.ndarray, depth: int) -> list[list[int]]:
+    """Joined words, single ones, joined magnitudes and single ones of each block."""
+    return [[*block[-1, :3].tolist(), depth - int(block[-1, :3].sum())] for block in packed]
 
 
 def sums_of(packed: np.ndarray, depth: int, data: np.ndarray, *, signed: bool) -> np.ndarray:
@@ -43,19 +45,22 @@ def sums_of(packed: np.ndarray, depth: int, data: np.ndarray, *, signed: bool) -
         assert np.abs(pairs + 0.5).max() < 1 << 15
         return pairs
 
-    for number, (joined, paired, _) in enumerate(words_of(packed, depth)):
+    for number, (joined, single, paired, _) in enumerate(counts_of(packed, depth)):
         block = packed[number].reshape(rows, width, 1).view(np.int8)
         places = packed[number, first:-1].reshape(-1)
-        terms: list[np.ndarray] = []
+        plain, terms = joined + single, []
         for word in range(depth):
-            x, at = row[places[word]], word if word < joined else 2 * word - joined
-            if word < joined:
+            x, weights = row[places[word]], block[word]
+            if word < plain:
                 assert not signed
-                terms.append(products(x, block[at]))
+                terms.append(products(x, weights))
                 continue
-            moved = (x ^ block[at + 1].view(np.uint8)).view(np.int8)
-            terms.append(products(block[at].view(np.uint8), moved.astype(np.int64)))
-        for word in range(0, joined + paired, 2):
+            size, mask = np.abs(weights.astype(np.int16)).astype(np.uint8), weights >> 7
+            mask = mask.view(np.uint8) ^ np.uint8(0 if signed else 128)
+            if first - 1 > depth:  # masks lie behind the words
+                size, mask = weights.view(np.uint8), block[depth + word - plain].view(np.uint8)
+            terms.append(products(size, (x ^ mask).view(np.int8).astype(np.int64)))
+        for word in (*range(0, joined, 2), *range(plain, plain + paired, 2)):
             terms[word] = terms[word] + terms[word + 1]
             terms[word + 1] = np.zeros_like(terms[word])
             assert np.abs(terms[word] + 0.5).max() < 1 << 15
@@ -63,19 +68,21 @@ def sums_of(packed: np.ndarray, depth: int, data: np.ndarray, *, signed: bool) -
     return totals
 
 
+@pytest.mark.parametrize("has_masks", [False, True])
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("shape", [(3, 64, 16), (2, 20, 8), (1, 4, 4), (5, 260, 8)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_words_in_order_are_the_weights(kind, shape, signed) -> None:
+def test_words_in_order_are_the_weights(kind, shape, signed, has_masks) -> None:
     weight = drawn(kind, shape)
-    packed = pack_ordered(weight, signed=signed)
+    packed = pack_ordered(weight, signed=signed, has_masks=has_masks)
     np.testing.assert_array_equal(unpack_ordered(packed, shape[1] // 4), weight)
 
 
+@pytest.mark.parametrize("has_masks", [False, True])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("data", ["least", "most", "both", "any"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_sums_of_words_in_order_are_exact(kind, data, dtype) -> None:
+def test_sums_of_words_in_order_are_exact(kind, data, dtype, has_masks) -> None:
     weight, info = drawn(kind, (2, 132, 8)), np.iinfo(dtype)
     rng = np.random.default_rng(3)
     values = {
@@ -85,22 +92,33 @@ def test_sums_of_words_in_order_are_exact(kind, data, dtype) -> None:
         "any": rng.integers(info.min, info.max + 1, 132),
     }[data].astype(dtype)
     signed = dtype is np.int8
-    packed = pack_ordered(weight, signed=signed)
+    packed = pack_ordered(weight, signed=signed, has_masks=has_masks)
     counted = values.astype(np.int64) + (128 if signed else 0)
     wanted = np.einsum("k,bkw->bw", counted, weight.astype(np.int64))
     np.testing.assert_array_equal(sums_of(packed, 33, values, signed=signed), wanted)
 
 
+def counts(kind: str, *, signed: bool = False) -> list[int]:
+    (found,) = counts_of(pack_ordered(drawn(kind, (1, 256, 8)), signed=signed, has_masks=False), 64)
+    return found
+
+
 def test_small_weights_are_joined_and_large_ones_are_magnitudes() -> None:
-    ((joined, _, depth),) = words_of(pack_ordered(drawn("small", (1, 256, 8)), signed=False), 64)
-    assert joined >= 0.9 * depth
-    ((joined, paired, depth),) = words_of(pack_ordered(drawn("any", (1, 256, 8)), signed=False), 64)
-    assert joined + paired < depth
-    lowest = pack_ordered(drawn("lowest", (1, 256, 8)), signed=False)
-    assert words_of(lowest, 64) == [(0, 0, 64)]
+    assert counts("small")[0] >= 0.9 * 64
+    assert counts("normal")[1] > 0
+    assert counts("wide")[2] > 0
+    assert counts("any")[3] > 0
+    assert counts("lowest") == [0, 0, 0, 64]
 
 
 def test_words_of_signed_data_are_magnitudes() -> None:
-    ((joined, paired, _),) = words_of(pack_ordered(drawn("small", (1, 256, 8)), signed=True), 64)
-    assert joined == 0
-    assert paired == 64
+    assert counts("small", signed=True) == [0, 0, 64, 0]
+
+
+def test_masks_take_no_rows_where_tiles_take_them_from_weights() -> None:
+    weight = drawn("any", (2, 256, 8))
+    rows = [
+        pack_ordered(weight, signed=False, has_masks=has_masks).shape[1]
+        for has_masks in (False, True)
+    ]
+    assert rows == [64 + 8 + 2, 64 + 64 + 8 + 2]

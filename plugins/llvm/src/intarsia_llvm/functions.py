@@ -63,6 +63,12 @@ DOT_OF_JOINED = "llvm.bytes.joined"
 DOT_OF_MAGNITUDES = ("llvm.magnitudes.1", "llvm.magnitudes.2")
 """``dot(sum, a, v, m)``: of unsigned ``v`` and signed ``a ^ m``; two words added up in 16 bits."""
 
+MAGNITUDES = "llvm.bytes.magnitudes"
+"""The absolute values of the bytes of a word, unsigned."""
+
+MASKS = ("llvm.bytes.masks", "llvm.bytes.signs")
+"""What gives unsigned data less 128, or signed data, the signs of weights by an XOR."""
+
 MULTIPLY_BYTES = {
     4: "llvm.x86.ssse3.pmadd.ub.sw.128",
     8: "llvm.x86.avx2.pmadd.ub.sw",
@@ -137,6 +143,7 @@ FUNCTIONS = {
         name: CodegenSignature(1 + 3 * words, frozenset({DType.INT32}))
         for words, name in enumerate(DOT_OF_MAGNITUDES, 1)
     },
+    **dict.fromkeys((MAGNITUDES, *MASKS), CodegenSignature(1, frozenset({DType.INT32}))),
     **dict.fromkeys(SPLATS, CodegenSignature(1)),
     THREAD_SLOT: CodegenSignature(1, result=frozenset({INDEX})),
     PREFETCH: CodegenSignature(1, result=frozenset({DType.BOOL})),

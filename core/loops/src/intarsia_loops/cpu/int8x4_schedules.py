@@ -120,7 +120,9 @@ class Int8x4Schedules(Struct, frozen=True):
             if int8x4.ordered is None:
                 return None
             rows = int8x4.ordered.rows_for(4 * prod(weight.shape[1:]))
-            return replace(plain, rows=-(-rows // 2)), PackedView(data, int8x4.load), weight
+            ordered = replace(int8x4, ordered=int8x4.ordered.of(signed=signed))
+            tiling = replace(plain, rows=-(-rows // 2), int8x4=ordered)
+            return tiling, PackedView(data, int8x4.load), weight
         if weight.dtype is DType.INT16:
             return None if int8x4.int16x2 is None else _widened(plain, int8x4.int16x2, data, weight)
         plain_add = int8x4.add

@@ -3,7 +3,7 @@
 
 A step multiplies one or two words of a block, one vector wide, with the rows of the tile::
 
-    for number in joined / 2:           # likewise joined magnitudes, and single ones
+    for number in joined / 2:           # likewise the other classes, some of them word by word
         i, j = places[2 * number], places[2 * number + 1]
         v, w = words[2 * number], words[2 * number + 1]
         for r in rows:                  # unrolled
@@ -39,7 +39,7 @@ from intarsia_ir.tir.stmt import Allocate, Stmt
 from intarsia_runtime.dtype import DType
 
 from .loops import Source, address_of, copy_rows, let_all, load, seq, serial, store, unrolled
-from .ordered_words import OrderedDot, most_magnitudes
+from .ordered_words import OrderedDot, most_masks
 from .prefetch import OpenWeightPrefetch, WeightPrefetch
 
 
@@ -63,12 +63,12 @@ class OrderedWords(Struct, frozen=True):
     table: Buffer | None = None
 
     @property
-    def _start_row(self) -> int:
+    def _masks(self) -> int:
         _, rows, width = self.weight.shape
-        return self.depth + most_magnitudes(rows, width, self.depth)
+        return most_masks(rows, width, self.depth)
 
     def _start(self, _row: PrimExpr, column: PrimExpr) -> PrimExpr:
-        return load(self.weight, self.block, self._start_row, column)
+        return load(self.weight, self.block, self.depth + self._masks, column)
 
     def tile(
         self, acc: Buffer, rows: int, lanes: int,
@@ -82,51 +82,45 @@ class OrderedWords(Struct, frozen=True):
             lanes: Of a vector.
             prefetch: The next block of weights, of which each step fetches a share.
         """
-        joined, paired = TirVar("joined"), TirVar("paired")
-        counts = [
+        counts = [TirVar(name) for name in ("joined", "plain", "paired")]
+        joined, plain, paired = counts
+        stored = [
             cast(load(self.weight, self.block, self.weight.shape[1] - 1, n), INDEX)
-            for n in range(2)
+            for n in range(3)
         ]
+        ends = (stored[0], joined + stored[1], plain + stored[2])
         steps = max(1, self.depth // 2)
 
-        def run(extent: PrimExpr, first: PrimExpr, body: Callable[[PrimExpr], Stmt]) -> Stmt:
+        def run(low: PrimExpr, high: PrimExpr, count: int, *, is_large: bool) -> Stmt:
             def step(number: PrimExpr) -> Stmt:
-                made = body(number)
+                word = low + number * count
+                made = self._step(acc, rows, lanes, word, count, plain, is_large=is_large)
                 if prefetch is None:
                     return made
-                return prefetch.around(made, (first + number,), (steps,), (rows, lanes))
+                return prefetch.around(made, (word // 2,), (steps,), (rows, lanes))
 
-            return serial(extent, step, "word")
-
-        def two(number: PrimExpr) -> Stmt:
-            return self._step(acc, rows, lanes, (number * 2, number * 2), 2, is_large=False)
-
-        def two_large(number: PrimExpr) -> Stmt:
-            at = (joined + number * 2, joined + number * 4)
-            return self._step(acc, rows, lanes, at, 2, is_large=True)
-
-        def one_large(number: PrimExpr) -> Stmt:
-            at = (joined + paired + number, joined + paired * 2 + number * 2)
-            return self._step(acc, rows, lanes, at, 1, is_large=True)
+            return serial((high - low) // count, step, "word")
 
         body = seq(
-            run(joined // 2, index(0), two),
-            run(paired // 2, joined // 2, two_large),
-            run(index(self.depth) - joined - paired, (joined + paired) // 2, one_large),
+            run(index(0), joined, 2, is_large=False),
+            run(joined, plain, 1, is_large=False),
+            run(plain, paired, 2, is_large=True),
+            run(paired, index(self.depth), 1, is_large=True),
         )
-        return self._start, let_all([(joined, counts[0]), (paired, counts[1])], body)
+        return self._start, let_all(list(zip(counts, ends, strict=True)), body)
 
     def _step(
-        self, acc: Buffer, rows: int, lanes: int, first: tuple[PrimExpr, PrimExpr], count: int, *,
+        self, acc: Buffer, rows: int, lanes: int, first: PrimExpr, count: int, plain: PrimExpr, *,
         is_large: bool,
     ) -> Stmt:  # fmt: skip
-        """Add the products of one or two words; ``first``: the number of one and its row."""
-        number, row = first
+        """Add the products of one or two words, from the one with the number ``first`` on."""
         assert self.left is not None  # of a tile
         read, places = self.left, [TirVar("place") for _ in range(count)]
-        bound = [(place, self._place(number + n)) for n, place in enumerate(places)]
-        right = [TirVar("word", DType.INT32, lanes) for _ in range(count * (2 if is_large else 1))]
-        bound += [(word, self._vector(row + n, lanes)) for n, word in enumerate(right)]
+        bound = [(place, self._place(first + n)) for n, place in enumerate(places)]
+        right = [TirVar("word", DType.INT32, lanes) for _ in range(count)]
+        bound += [(word, self._vector(first + n, lanes)) for n, word in enumerate(right)]
+        if is_large:
+            right = self._split(right, first - plain, bound)
         add, column = self.dot.magnitudes if is_large else self.dot.joined, Ramp(index(0), 1, lanes)
 
         def multiply_add(r: PrimExpr) -> Stmt:
@@ -135,6 +129,21 @@ class OrderedWords(Struct, frozen=True):
             return store(acc, (r, column), add(total, left, right))
 
         return let_all(bound, unrolled(rows, multiply_add, "r"))
+
+    def _split(
+        self, words: list[TirVar], first: PrimExpr, bound: list[tuple[TirVar, PrimExpr]]
+    ) -> list[TirVar]:
+        """Bind magnitudes of words and their masks, from the number ``first`` of masks on."""
+        pairs: list[TirVar] = []
+        for n, word in enumerate(words):
+            size, mask = self.dot.split(word)
+            if self._masks:
+                size, mask = word, self._vector(first + (self.depth + n), word.lanes)
+            for name, value in (("size", size), ("mask", mask)):
+                variable = TirVar(name, DType.INT32, word.lanes)
+                pairs.append(variable)
+                bound.append((variable, value))
+        return pairs
 
     def _vector(self, row: PrimExpr, lanes: int) -> PrimExpr:
         """Return a row of words; blocks are one vector wide."""
@@ -149,7 +158,7 @@ class OrderedWords(Struct, frozen=True):
     def word_place(self, number: PrimExpr) -> PrimExpr:
         """Return which word along K one of the words in order is."""
         width = self.weight.shape[2]
-        row = number // width + (self._start_row + 1)
+        row = number // width + (self.depth + self._masks + 1)
         return load(self.weight, self.block, row, number % width)
 
 

@@ -3,27 +3,30 @@
 
 ``vpmaddubsw`` multiplies unsigned by signed bytes and adds two products in 16 bits, which saturate
 if the two weights are large. Which words of a block of weights could is decided when compiling;
-each belongs to one of three classes, and sums stay exact whatever the data are:
+each belongs to one of four classes, and sums stay exact whatever the data are:
 
 - *joined*: two words that hold the products of any data in 16 bits even if both are added up:
   two ``vpmaddubsw``, and one ``vpaddw``, ``vpmaddwd`` and ``vpaddd`` for both.
+- *single*: one word that does, and has no other to be joined with.
 - *joined magnitudes*: ``|w|`` times ``x - 128`` or ``127 - x``: signed bytes with the sign of
-  ``w``, and one XOR of ``x`` with a mask. Products are half as large at most: two words are added
-  up as above if no two pairs of magnitudes pass 255 together.
+  ``w``, one XOR of ``x`` with a mask. Products are half as large at most: two words are added up
+  as above if no two pairs of magnitudes pass 255 together.
 - *single magnitudes*: what no other word goes with. A pair of magnitudes always fits.
 
 Sums start from what the shift by 128 lacks. Words of a block are joined wherever they lie, so each
 has a place along K. A block is, with ``most`` magnitudes in any block::
 
-    words      [K / 4 + most, width]   joined ones; each of the magnitudes, its mask behind it
+    words      [K / 4, width]          in order; magnitudes as such if there are masks
+    masks      [most, width]           of the magnitudes; none if weights come from memory
     start      [1, width]              what sums start from
     places     [K / 4 / width, width]  which word of data each word multiplies
-    counts     [1, width]              joined words; joined magnitudes
+    counts     [1, width]              joined words; single ones; joined magnitudes
 
-For 32 products of bytes, joined words take 2.5 instructions instead of 3 (``vpmaddubsw``,
+For 32 products of bytes, joined words take 2.5 instructions, single ones 3 (``vpmaddubsw``,
 ``vpmaddwd``, ``vpaddd``), joined magnitudes 3.5, single ones 4. Pairs of 16 bits take 4 and twice
-the loads. ggml's kernels move signs from weights to data as well, by ``vpsignb``, which cannot
-negate -128.
+the loads. A tile takes magnitudes and masks from weights by three instructions a word, ``vpabsb``
+and two for the mask, which is less than memory takes for as many bytes again. ggml's kernels move
+signs from weights to data as well, by ``vpsignb``, which cannot negate -128.
 
 Blocks are one vector wide: of 16 columns some weight is large in many more words than of 8. Tiles
 of such words are in ``ordered_tiles.py``.
@@ -32,9 +35,11 @@ of such words are in ``ordered_tiles.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_ir.tir.expr import (
     INDEX,
@@ -44,39 +49,50 @@ from intarsia_ir.tir.expr import (
     binary,
     cast,
     if_then_else,
+    maximum,
 )
 from intarsia_ir.tir.tensor import Tensor
 from intarsia_runtime.dtype import DType
 
-from .packing import INT8_PER_WORD, pack_int8x4
+from .packing import INT8_PER_WORD, pack_int8x4, unpack_int8x4
 
 Array = np.ndarray
 _MOST_STEPS = 4
-"""Numbers of magnitudes that blocks are as large as; kernels are shared by layers of a shape."""
+"""Numbers of masks that blocks are as large as; kernels are shared by layers of a shape."""
 
 _CACHED_BYTES = 32 * 1024
 _TOP_BITS = np.uint64(0x8080_8080_8080_8080)
-_DISTANCES = (*range(1, 17), *range(18, 66, 3))
+_DISTANCES = range(1, 33)
 """How far apart among the words without a partner they are tried, round by round."""
 
 
-class OrderedDot(Struct, frozen=True):
-    """How a backend multiplies words of bytes in order.
+AddProducts: TypeAlias = Callable[[PrimExpr, Sequence[PrimExpr], Sequence[PrimExpr]], PrimExpr]
+SplitWord: TypeAlias = Callable[[PrimExpr], tuple[PrimExpr, PrimExpr]]
 
-    ``left`` are one or two words of data; each of two magnitudes has its mask behind it.
+
+class OrderedDot(Struct, frozen=True):
+    """How a backend multiplies words of bytes in order; ``left`` are one or two words of data.
 
     Attributes:
-        joined: ``joined(total, left, right)``: ``total`` plus the products of two words, which fit
-            16 bits in pairs.
-        magnitudes: The same of one or two words of magnitudes; ``right``: each and its mask.
+        joined: ``joined(total, left, right)``: ``total`` plus the products of words of unsigned
+            data, which fit 16 bits in pairs.
+        magnitudes: The same by magnitudes, each of which in ``right`` has its mask behind it.
+        split: ``split(word)``: the magnitudes of a word of weights, and their mask.
+        signed_split: The same where data are signed.
         rows: Rows of a tile one vector wide.
         tall_rows: The same where the first-level cache does not hold a block of weights.
     """
 
-    joined: Callable[[PrimExpr, Sequence[PrimExpr], Sequence[PrimExpr]], PrimExpr]
-    magnitudes: Callable[[PrimExpr, Sequence[PrimExpr], Sequence[PrimExpr]], PrimExpr]
+    joined: AddProducts
+    magnitudes: AddProducts
+    split: SplitWord
+    signed_split: SplitWord
     rows: int
     tall_rows: int
+
+    def of(self, *, signed: bool) -> OrderedDot:
+        """Return how words of data are multiplied, which are signed or not."""
+        return replace(self, split=self.signed_split) if signed else self
 
     def rows_for(self, block_bytes: int) -> int:
         """Return the rows of a tile over blocks of so many bytes."""
@@ -88,50 +104,46 @@ class _Classes(Struct, frozen=True):
 
     Attributes:
         order: ``[blocks, words]``: place of each word.
-        joined: ``[blocks]``: joined words, an even number.
-        paired: ``[blocks]``: joined magnitudes, an even number.
+        counts: ``[blocks, 3]``: joined words, single ones, and joined magnitudes.
     """
 
     order: Array
-    joined: Array
-    paired: Array
+    counts: Array
 
 
-def pack_ordered(weight: Array, *, signed: bool) -> Array:
+def pack_ordered(weight: Array, *, signed: bool, has_masks: bool) -> Array:
     """Return ``[blocks, K, width]`` of int8 as words in order, ``[blocks, rows, width]``.
 
     Args:
         weight: Blocks of weights; ``K`` is a multiple of 4.
         signed: Whether data are: all words are magnitudes then, whose masks make up for that.
+        has_masks: Whether magnitudes are stored, with their masks, or taken from the weights.
     """
     blocks, depth, width = weight.shape
-    words = depth // INT8_PER_WORD
+    words = int(depth // INT8_PER_WORD)
     classes = _classes(weight, signed=signed)
-    step = max(1, words // _MOST_STEPS)
-    most = min(words, -(-int((words - classes.joined).max(initial=0)) // step) * step)
+    plain: Array = classes.counts[:, :2].sum(axis=1)
+    most = 0
+    if has_masks:
+        step = max(1, words // _MOST_STEPS)
+        most = min(words, -(-int((words - plain).max(initial=0)) // step) * step)
     packed = np.zeros((blocks, words + most + -(-words // width) + 2, width), np.int32)
-    is_magnitude, rows = _rows_of(classes, words, packed.shape[1])
-    ordered = np.take_along_axis(pack_int8x4(weight), classes.order[:, :, None], 1)
-    flat = packed.reshape(-1, width)
-    flat[rows[~is_magnitude]] = ordered[~is_magnitude]
-    large = ordered[is_magnitude].view(np.int8)
-    signs = large >> 7
-    flat[rows[is_magnitude]] = ((large ^ signs) - signs).view(np.int32)
-    flat[rows[is_magnitude] + 1] = (signs ^ np.int8(0 if signed else -128)).view(np.int32)
-    packed[:, words + most] = _start(large, (words - classes.joined).tolist(), width)
-    places = packed[:, words + most + 1 : -1].reshape(blocks, -1)
-    places[:, :words] = classes.order
-    packed[:, -1, 0], packed[:, -1, 1] = classes.joined, classes.paired
-    return packed
-
-
-def _rows_of(classes: _Classes, words: int, height: int) -> tuple[Array, Array]:
-    """Return which words in order are magnitudes, and the row of each among those of all blocks."""
-    joined: Array = classes.joined[:, None]
+    packed[:, :words] = np.take_along_axis(pack_int8x4(weight), classes.order[:, :, None], 1)
     number: Array = np.arange(words)
-    is_magnitude: Array = number >= joined
-    first: Array = height * np.arange(len(joined))
-    return is_magnitude, number + is_magnitude * (number - joined) + first[:, None]
+    first: Array = plain[:, None]
+    is_magnitude: Array = number >= first
+    large = packed[:, :words][is_magnitude].view(np.int8)
+    packed[:, words + most] = _start(large, (words - plain).tolist(), width)
+    if most:
+        signs = large >> 7
+        masks = packed[:, words : words + most]
+        mask_number: Array = np.arange(most)
+        is_mask: Array = mask_number < words - first
+        packed[:, :words][is_magnitude] = ((large ^ signs) - signs).view(np.int32)
+        masks[is_mask] = (signs ^ np.int8(0 if signed else -128)).view(np.int32)
+    packed[:, words + most + 1 : -1].reshape(blocks, -1)[:, :words] = classes.order
+    packed[:, -1, :3] = classes.counts
+    return packed
 
 
 def _start(large: Array, counts: list[int], width: int) -> Array:
@@ -162,17 +174,17 @@ def _classes(weight: Array, *, signed: bool) -> _Classes:
     is_plain = ~is_alone & (np.bitwise_or.reduce(lanes) & _TOP_BITS == 0)
     numbers: Array = np.arange(count)
     partner, of_block = numbers.copy(), numbers // max(words, 1)
-    if not signed:
-        _join(lanes, of_block, np.flatnonzero(is_plain), partner)
-    joined: Array = partner != numbers
-    _join(halves, of_block, np.flatnonzero(~joined & ~is_alone), partner)
+    if signed:
+        is_plain[:] = False
+    _join(lanes, of_block, np.flatnonzero(is_plain), partner)
+    _join(halves, of_block, np.flatnonzero(~is_plain & ~is_alone), partner)
     # Words in the order of their places, pairs in that of the first of them.
     first: Array = np.minimum(partner, numbers)
-    kind: Array = np.where(joined, 0, np.where(partner != numbers, 1, 2))
-    key: Array = ((of_block * 3 + kind) * count + first) * 2 + (first != numbers)
+    kind: Array = np.where(is_plain, 0, 2) + (partner == numbers)
+    key: Array = ((of_block * 4 + kind) * count + first) * 2 + (first != numbers)
     order = np.argsort(key) % max(words, 1)
-    counts = [(kind == n).reshape(blocks, words).sum(axis=1) for n in range(2)]
-    return _Classes(order.reshape(blocks, words), *counts)
+    counts = [(kind == n).reshape(blocks, words).sum(axis=1) for n in range(3)]
+    return _Classes(order.reshape(blocks, words), np.stack(counts, axis=1))
 
 
 def _any_lane(flags: Array) -> Array:
@@ -216,20 +228,21 @@ def _join(lanes: Array, block: Array, rest: Array, partner: Array) -> None:
 def unpack_ordered(packed: Array, depth: int) -> Array:
     """Undo :func:`pack_ordered`: ``[blocks, K, width]`` of int8; ``depth`` is that in words."""
     blocks, rows, width = packed.shape
-    whole = np.zeros((blocks, depth, width, INT8_PER_WORD), np.int8)
-    most = most_magnitudes(rows, width, depth)
-    for block, taken in zip(whole, packed, strict=True):
-        joined = int(taken[-1, 0])
-        places = taken[depth + most + 1 : -1].reshape(-1)[:depth]
-        read = taken.reshape(rows, width, 1).view(np.int8)
-        large = read[joined : 2 * depth - joined]
-        block[places[:joined]] = read[:joined]
-        block[places[joined:]] = np.where(large[1::2] & 1, -large[::2], large[::2])
-    return np.moveaxis(whole, -1, -2).reshape(blocks, depth * INT8_PER_WORD, width)
+    most, ordered = most_masks(rows, width, depth), packed[:, :depth].copy()
+    if most:
+        number: Array = np.arange(depth)
+        large: Array = number - packed[:, -1:, :2].sum(axis=2)
+        masks = np.take_along_axis(packed, depth + np.maximum(large, 0)[:, :, None], 1)
+        sign: Array = -(masks.view(np.int8) & 1) * (large >= 0)[:, :, None]
+        ordered = ((ordered.view(np.int8) ^ sign) - sign).astype(np.int8).view(np.int32)
+    places = packed[:, depth + most + 1 : -1].reshape(blocks, -1)[:, :depth, None]
+    words = np.zeros((blocks, depth, width), np.int32)
+    np.put_along_axis(words, places, ordered, 1)
+    return unpack_int8x4(words)
 
 
-def most_magnitudes(rows: int, width: int, depth: int) -> int:
-    """Return the most magnitudes of a block."""
+def most_masks(rows: int, width: int, depth: int) -> int:
+    """Return the most masks of a block that has some; 0 if tiles take them from weights."""
     return rows - depth - -(-depth // width) - 2
 
 
@@ -248,17 +261,16 @@ def ordered_factor(
     rows, width = weight.shape[1:]
     assert isinstance(rows, int)
     assert isinstance(width, int)  # constants
+    most = most_masks(rows, width, depth)
     number, byte = step // INT8_PER_WORD, step % INT8_PER_WORD
-    row = number // width + (depth + most_magnitudes(rows, width, depth) + 1)
-    place = cast(weight[block, row, number % width], INDEX)
-    joined = cast(weight[block, rows - 1, 0], INDEX)
-    first = if_then_else(number < joined, number, number * 2 - joined)
-
-    def byte_of(row: PrimExpr) -> PrimExpr:
-        word = binary(BinaryOp.SHR, weight[block, row, column], cast(byte, DType.INT32) * 8)
-        return binary(BinaryOp.AND, word, IntImm(255, DType.INT32))
-
-    value, odd = byte_of(first), binary(BinaryOp.AND, byte_of(first + 1), IntImm(1, DType.INT32))
-    plain = cast(cast(value, DType.INT8), DType.INT32)
-    taken = if_then_else(number < joined, plain, value - value * odd * 2)
-    return place * INT8_PER_WORD + byte, taken
+    place = cast(weight[block, number // width + (depth + most + 1), number % width], INDEX)
+    shift = cast(byte, DType.INT32) * 8
+    byte_value = binary(BinaryOp.SHR, weight[block, number, column], shift)
+    value = cast(cast(byte_value, DType.INT8), DType.INT32)
+    if most:
+        size = binary(BinaryOp.AND, byte_value, IntImm(255, DType.INT32))
+        large = number - cast(weight[block, rows - 1, 0] + weight[block, rows - 1, 1], INDEX)
+        mask = binary(BinaryOp.SHR, weight[block, maximum(large, 0) + depth, column], shift)
+        sign = binary(BinaryOp.AND, mask, IntImm(1, DType.INT32)) * 2
+        value = if_then_else(large < 0, value, size - size * sign)
+    return place * INT8_PER_WORD + byte, value

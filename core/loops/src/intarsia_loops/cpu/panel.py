@@ -34,7 +34,7 @@ from .loops import (
 )
 from .micro_kernel import register_tile
 from .ordered_tiles import OrderedWords
-from .prefetch import prefetch_next_block
+from .prefetch import ORDERED_BYTES, STREAMED_BYTES, prefetch_next_block
 from .tiling import CpuTiling
 
 LINE = 64
@@ -203,7 +203,13 @@ class Panel(Struct, frozen=True):
                     epilogue=(self._epilogue if sums is None else sums.writer)(number, row),
                     dtype=weight.dtype,
                     weight_prefetch=prefetch_next_block(
-                        tiling.prefetch, weight, (number + 1, low), fetched, (row, size), count
+                        tiling.prefetch,
+                        weight,
+                        (number + 1, low),
+                        fetched,
+                        (row, size),
+                        count,
+                        least=ORDERED_BYTES if self.is_ordered else STREAMED_BYTES,
                     ),
                     initial=None if sums is None else sums.reader(number, row),
                     words=self._words(number, lambda r, place: element(row + r, place)),

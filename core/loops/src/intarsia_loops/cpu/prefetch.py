@@ -24,6 +24,9 @@ from .loops import Source, address_of, load
 STREAMED_BYTES = 512 * 1024
 """Weights from so many bytes on come from memory."""
 
+ORDERED_BYTES = 128 * 1024
+"""The same of words in an order of their own: layers before have taken the second-level cache."""
+
 Prefetch: TypeAlias = Callable[[PrimExpr, Stmt], Stmt]
 """``prefetch(element, body)``: ``body`` while the cache line of ``element``, a load, is fetched."""
 
@@ -138,6 +141,8 @@ def prefetch_next_block(
     depth: int,
     rows: tuple[PrimExpr, int],
     tile: int,
+    *,
+    least: int = STREAMED_BYTES,
 ) -> WeightPrefetch | None:
     """Return what a tile fetches of the next block of weights if they come from memory.
 
@@ -151,8 +156,9 @@ def prefetch_next_block(
         rows: Rows that other tiles have done with this block, and how many there are in all; they
             may be counted in tiles.
         tile: Rows of the tile.
+        least: Bytes of weights from which on they are taken to come from memory.
     """
-    if prefetch is None or not is_streamed(weight) or tile == rows[1]:
+    if prefetch is None or not is_streamed(weight, least) or tile == rows[1]:
         return None
     size = depth * weight.shape[-1]
     return WeightPrefetch(
@@ -184,6 +190,6 @@ def prefetch_next_open_block(
     )
 
 
-def is_streamed(weight: Source) -> bool:
+def is_streamed(weight: Source, least: int = STREAMED_BYTES) -> bool:
     """Whether weights come from memory, so that the next block should be fetched meanwhile."""
-    return weight.bytes >= STREAMED_BYTES and weight.shape[0] > 1
+    return weight.bytes >= least and weight.shape[0] > 1

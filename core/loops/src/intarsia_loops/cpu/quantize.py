@@ -31,6 +31,7 @@ from .int8x4 import (
 from .matrix_unit import suits_matrix_unit
 from .ordered_words import pack_ordered
 from .packing import INT8_PER_WORD, pack_conv, pack_dense, pack_depthwise, pack_int8x4
+from .prefetch import STREAMED_BYTES
 from .tiling import CpuTiling, int8x4_width
 from .window_words import row_windows
 
@@ -246,7 +247,9 @@ def _words(source: Expr, blocks: Array, tiling: CpuTiling) -> _Words:
     """Pack blocks of int8: four a word, in their order or as they are multiplied, or pairs."""
     kind, int8x4, signed = tensor_type(source), tiling.int8x4, counts_signed(tiling)
     if _orders_words(source, tiling):
-        return _Words(pack_ordered(blocks, signed=kind.dtype.is_signed), is_ordered=True)
+        has_masks = blocks.nbytes < STREAMED_BYTES
+        words = pack_ordered(blocks, signed=kind.dtype.is_signed, has_masks=has_masks)
+        return _Words(words, is_ordered=True)
     if int8x4 is None or int8x4.int16x2 is None or not kind.is_static:
         return _Words(pack_int8x4(blocks), has_narrow_pairs(blocks, 1, signed=signed))
     return _Words(pack_int8x4(blocks, DType.INT16))

@@ -25,6 +25,8 @@ from ..functions import (
     LOAD_SIGNED_PAIR,
     LOAD_UNSIGNED_PAIR,
     LOAD_WORD,
+    MAGNITUDES,
+    MASKS,
     MULTIPLY_BYTES,
     MULTIPLY_PAIRS,
     PREFETCH,
@@ -143,6 +145,8 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
         return _dot_of_joined(w, call, args[0], words)
     if call.function in DOT_OF_MAGNITUDES:
         return _dot_of_magnitudes(w, call, args)
+    if call.function in (MAGNITUDES, *MASKS):
+        return _split(w, call, args[0])
     if call.function == DOT_OF_PAIRS:
         return _dot_of_pairs(w, call, args)
     if call.function == "llvm.fptosi":
@@ -212,6 +216,21 @@ def _dot_of_magnitudes(w: FunctionWriter, call: CallTarget, args: list[str]) -> 
         for n, word in enumerate(data)
     ]
     return _dot_of_joined(w, call, total, words)
+
+
+def _split(w: FunctionWriter, call: CallTarget, word: str) -> str:
+    """Take absolute values of bytes, or the mask that gives data their signs."""
+    lanes = 4 * call.lanes
+    kind, quarter = vector_type("i32", call.lanes), vector_type("i8", lanes)
+    value = w.once(f"bitcast {kind} {word} to {quarter}", word)
+    if call.function == MAGNITUDES:
+        size = w.declarations.use(quarter, f"llvm.abs.v{lanes}i8", (quarter, "i1"))
+        made = w.emit(f"call {quarter} {size}({quarter} {value}, i1 false)")
+    else:
+        made = w.emit(f"ashr {quarter} {value}, {splat('7', 'i8', lanes)}")
+        if call.function == MASKS[0]:
+            made = w.emit(f"xor {quarter} {made}, {splat('-128', 'i8', lanes)}")
+    return w.emit(f"bitcast {quarter} {made} to {kind}")
 
 
 def _dot_of_joined(

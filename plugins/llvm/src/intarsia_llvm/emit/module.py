@@ -218,6 +218,7 @@ def _declarations(model: CodegenMachine, *, serial: bool = False) -> Declaration
         model.bare,
         model.scale,
         rounds=x86,
+        packs=x86 and "+avx2" in model.features.split(",") and model.registers == 16,
         fma=fma,
         bfloat=model.bfloat,
         serial=serial or model.bare,

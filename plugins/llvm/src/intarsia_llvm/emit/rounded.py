@@ -30,6 +30,8 @@ _FLOAT = DType.FLOAT32
 _MOST = 2**16  # far from what float32 has exactly
 _ROUNDING_LANES = (1, 4, 8, 16)  # of vectors that x86 rounds to int32 with one instruction
 
+_PACKED_LANES = 8  # of a vector of AVX2
+
 
 class Rounded(Struct, frozen=True):
     """``saturate(round(x) + zero) - less``, the latter being 0 unless it is a float again.
@@ -96,6 +98,8 @@ def number_of(expr: PrimExpr) -> float | None:
 
 def emit_rounded_integer(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
     """Write the integer; ``value`` is that of ``found.x``, and 0 stands for NaN."""
+    if w.declarations.packs and lanes == _PACKED_LANES and _fits_packs(found):
+        return _packed(w, value, found)
     limited = _limited(w, value, found, lanes)
     old, wide = register_type(_FLOAT, lanes), register_type(DType.INT32, lanes)
     if w.declarations.rounds and lanes in _ROUNDING_LANES:
@@ -108,6 +112,49 @@ def emit_rounded_integer(w: FunctionWriter, value: str, found: Rounded, lanes: i
         zero = splat(int_text(found.zero, DType.INT32), "i32", lanes)
         whole = w.emit(f"add {wide} {whole}, {zero}")
     return w.emit(f"trunc {wide} {whole} to {register_type(found.kind, lanes)}")
+
+
+def _fits_packs(found: Rounded) -> bool:
+    """Whether 16 bits hold a byte and what is added to it."""
+    return found.kind.bits == 8 and abs(found.zero) <= 255
+
+
+def _packed(w: FunctionWriter, value: str, found: Rounded) -> str:
+    """Round a vector of AVX2 to bytes by instructions that saturate.
+
+    ``vcvtps2dq`` makes NaN and what is too small the least integer, which saturates as it should;
+    what is too large is limited before. ``vpackssdw`` and ``vpackuswb`` take the halves of the
+    vector, so a vector takes six instructions. (LLVM truncates integers without saturation: by two
+    limits, and two ``vpshufb`` for one ``vpackssdw``.)
+    """
+    lanes = _PACKED_LANES
+    old, wide = register_type(_FLOAT, lanes), register_type(DType.INT32, lanes)
+    signed = found.kind.is_signed
+    if signed:
+        value = _without_nan(w, value, found, lanes)
+    most = _splat((127 if signed else 255) - found.zero, lanes)
+    above = w.emit(f"fcmp ogt {old} {value}, {most}")
+    value = w.emit(f"select {vector_type('i1', lanes)} {above}, {old} {most}, {old} {value}")
+    convert = w.declarations.use(wide, "llvm.x86.avx.cvt.ps2dq.256", (old,))
+    whole = w.emit(f"call {wide} {convert}({old} {value})")
+    quarter, half, bytes_ = (
+        vector_type(kind, n) for kind, n in (("i32", 4), ("i16", 8), ("i8", 16))
+    )
+    parts = [
+        w.emit(f"shufflevector {wide} {whole}, {wide} poison, <4 x i32> <{indices}>")
+        for indices in ("i32 0, i32 1, i32 2, i32 3", "i32 4, i32 5, i32 6, i32 7")
+    ]
+    pack = w.declarations.use(half, "llvm.x86.sse2.packssdw.128", (quarter, quarter))
+    halves = w.emit(f"call {half} {pack}({quarter} {parts[0]}, {quarter} {parts[1]})")
+    if found.zero:
+        add = w.declarations.use(half, "llvm.sadd.sat.v8i16", (half, half))
+        zero = splat(int_text(found.zero, DType.INT16), "i16", lanes)
+        halves = w.emit(f"call {half} {add}({half} {halves}, {half} {zero})")
+    name = f"llvm.x86.sse2.pack{'ss' if signed else 'us'}wb.128"
+    narrow = w.declarations.use(bytes_, name, (half, half))
+    packed = w.emit(f"call {bytes_} {narrow}({half} {halves}, {half} {halves})")
+    first = ", ".join(f"i32 {lane}" for lane in range(lanes))
+    return w.emit(f"shufflevector {bytes_} {packed}, {bytes_} poison, <{lanes} x i32> <{first}>")
 
 
 def emit_rounded_float(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
@@ -126,15 +173,20 @@ def _limited(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
     least = -(2 ** (bits - 1)) if signed else 0
     most = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
     if signed:  # else the least is 0, which NaN becomes below
-        known = w.emit(f"fcmp ord {kind} {value}, {value}")
-        value = w.emit(
-            f"select {flags} {known}, {kind} {value}, {kind} {_splat(-found.zero, lanes)}"
-        )
+        value = _without_nan(w, value, found, lanes)
     for compare, limit in (("ogt", least), ("olt", most)):
         bound = _splat(limit - found.zero, lanes)
         inside = w.emit(f"fcmp {compare} {kind} {value}, {bound}")
         value = w.emit(f"select {flags} {inside}, {kind} {value}, {kind} {bound}")
     return value
+
+
+def _without_nan(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
+    """Replace NaN by what is stored as 0."""
+    kind, flags = register_type(_FLOAT, lanes), vector_type("i1", lanes)
+    known = w.emit(f"fcmp ord {kind} {value}, {value}")
+    zero = _splat(-found.zero, lanes)
+    return w.emit(f"select {flags} {known}, {kind} {value}, {kind} {zero}")
 
 
 def _round(w: FunctionWriter, value: str, lanes: int) -> str:

@@ -29,6 +29,7 @@ class Declarations(Struct):
         bare: Whether there is no operating system: addresses of 32 bits, a small stack.
         scale: Whether an instruction multiplies by a power of two.
         rounds: Whether an instruction rounds floats to integers of 32 bits.
+        packs: Whether saturating packs are the way from 32 bits to bytes: AVX2, without AVX-512.
         fma: Whether an instruction multiplies and adds.
         bfloat: Whether an instruction rounds to bfloat16, and subnormal numbers may become 0.
         serial: Whether parallel loops run on the calling thread.
@@ -39,6 +40,7 @@ class Declarations(Struct):
     bare: bool = False
     scale: bool = False
     rounds: bool = False
+    packs: bool = False
     fma: bool = False
     bfloat: bool = False
     serial: bool = False

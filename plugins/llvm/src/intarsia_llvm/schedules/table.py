@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from intarsia_ir.graph.expr import tensor_type
@@ -43,6 +44,8 @@ from ..functions import (
     LOAD_SIGNED_PAIR,
     LOAD_UNSIGNED_PAIR,
     LOAD_WORD,
+    MAGNITUDES,
+    MASKS,
     MOST_SLOTS,
     PREFETCH,
     SIGNED_DOT,
@@ -78,7 +81,8 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
     pairs = Int16x2(load_unsigned_pair, load_signed_pair, dot_of_pairs, rows) if by_pairs else None
     # Eight sums, two magnitudes, their masks, two products and ones: 15 of 16 registers. Of
     # fourteen sums, weights, masks and ones are operands in memory, as often as they are read.
-    ordered = OrderedDot(dot_of_joined, dot_of_magnitudes, 8, 14) if narrow else None
+    splits = (partial(split_word, signed=False), partial(split_word, signed=True))
+    ordered = OrderedDot(dot_of_joined, dot_of_magnitudes, *splits, 8, 14) if narrow else None
     int8x4 = Int8x4(
         load_word, add, unit=unit, add_narrow=narrow, narrow_rows=rows - 1, ordered=ordered,
         int16x2=pairs,
@@ -192,8 +196,9 @@ def dot_of_narrow(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
 
 
 def dot_of_joined(total: PrimExpr, left: Sequence[PrimExpr], right: Sequence[PrimExpr]) -> PrimExpr:
-    """Add the products of two words, of which all of a pair of lanes fit 16 bits together."""
-    return CallTarget("llvm", DOT_OF_JOINED, (total, *left, *right), DType.INT32, total.lanes)
+    """Add the products of one or two words, of which all of a pair of lanes fit 16 bits."""
+    function = DOT_OF_NARROW if len(left) == 1 else DOT_OF_JOINED
+    return CallTarget("llvm", function, (total, *left, *right), DType.INT32, total.lanes)
 
 
 def dot_of_magnitudes(
@@ -202,6 +207,15 @@ def dot_of_magnitudes(
     """Add the products of one or two words of magnitudes, behind each of which is its mask."""
     function = DOT_OF_MAGNITUDES[len(left) - 1]
     return CallTarget("llvm", function, (total, *left, *right), DType.INT32, total.lanes)
+
+
+def split_word(word: PrimExpr, *, signed: bool) -> tuple[PrimExpr, PrimExpr]:
+    """Return the magnitudes of a word, and the mask for data, which are ``signed`` or not."""
+    size, mask = (
+        CallTarget("llvm", function, (word,), DType.INT32, word.lanes)
+        for function in (MAGNITUDES, MASKS[signed])
+    )
+    return size, mask
 
 
 def deinterleave(a: PrimExpr, b: PrimExpr, first: int) -> PrimExpr:
