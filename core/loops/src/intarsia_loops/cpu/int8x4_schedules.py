@@ -45,23 +45,13 @@ from .open_dense import one_row_loops, open_dense_loops
 from .open_matrix_unit import open_matrix_unit_dense_loops
 from .packing import INT8_PER_WORD
 from .panel import flat_rows
-from .tiling import CpuTiling, DepthwiseMicroKernel, Int16x2, Taps
+from .tiling import TOP_BITS, CpuTiling, DepthwiseMicroKernel, Int16x2, OffsetDot, Taps
 from .window import window_of
 
 Schedule: TypeAlias = Callable[[FusedGroup, LoopTarget], PrimFunc | None]
 Int8Attrs: TypeAlias = "Int8ConvAttrs | Int8x4Dense.Attrs"
 
 _TOP_BITS_OF_PAIR = 0x800080
-_TOP_BITS = int.from_bytes(b"\x80" * INT8_PER_WORD, "little", signed=True)
-
-
-class _OffsetDot(Struct, frozen=True):
-    """Products of bytes on the left that are moved up or down by 128, which flips a bit each."""
-
-    add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
-
-    def __call__(self, total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-        return self.add(total, binary(BinaryOp.XOR, left, IntImm(_TOP_BITS, left.dtype)), right)
 
 
 class _DepthwiseCall(Struct, frozen=True):
@@ -132,8 +122,8 @@ class Int8x4Schedules(Struct, frozen=True):
         if pairs is not None:
             plain = replace(plain, rows=pairs.rows)
         if signed is not int8x4.signed:
-            add = _OffsetDot(plain_add)
-            pairs = None if pairs is None else replace(pairs, add=_OffsetDot(pairs.add))
+            add = OffsetDot(plain_add)
+            pairs = None if pairs is None else replace(pairs, add=OffsetDot(pairs.add))
         micro_kernel = (
             None if int8x4.micro_kernel is None else partial(int8x4.micro_kernel, signed=signed)
         )
@@ -234,7 +224,7 @@ class Int8x4Schedules(Struct, frozen=True):
 
         def read(first: PrimExpr) -> PrimExpr:
             word = int8x4.load(first)
-            return binary(BinaryOp.XOR, word, IntImm(_TOP_BITS, word.dtype))
+            return binary(BinaryOp.XOR, word, IntImm(TOP_BITS, word.dtype))
 
         return int8x4.unit, PackedView(data, read)
 

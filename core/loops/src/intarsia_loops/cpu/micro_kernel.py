@@ -89,8 +89,7 @@ def register_tile(
         words: Of B, in an order of their own: ``steps`` and ``right`` are not used then.
         is_one_of_several: Whether the kernel has tiles of several sizes (``tile_stores.py``).
     """
-    lanes, vectors = tiling.lanes, -(-columns // tiling.lanes)
-    size, fetched = (rows, columns, lanes), weight_prefetch
+    lanes, vectors, fetched = tiling.lanes, -(-columns // tiling.lanes), weight_prefetch
     partial_sums, extents = _partial_sums(tiling, largest, steps, initial or words)
     acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, MemoryScope.REGISTER)
     by_lanes = lane_loop(tiling, acc, (rows, _unrolled_rows), (left, right), steps, fetched)
@@ -111,16 +110,12 @@ def register_tile(
         body = _each_accumulator(acc, lanes, multiply_add)
         return body if fetched is None else fetched.around(body, step, extents, (rows, lanes))
 
-    if by_lanes is not None and tiling.row_pairs is not None and rows > 1:
-        start, body = initial, row_pair_loops(tiling.row_pairs, by_lanes)
-    elif words is None:
-        start, body = initial, nest(())
-    else:
-        start, body = words.tile(acc, rows, lanes, fetched)
-    stores = tile_stores(acc, size, epilogue, is_looped=is_one_of_several)
+    paired = None if words is not None else row_pair_loops(tiling.row_pairs, by_lanes)
+    start, body = words.tile(acc, rows, lanes, fetched) if words else (initial, paired or nest(()))
+    stores = tile_stores(acc, (rows, columns, lanes), epilogue, is_looped=is_one_of_several)
     loops = seq(_cleared(acc, lanes, start), body, stores)
-    operands = _distant_operands(epilogue, size, dtype)
-    return Allocate(acc, with_prefetch(tiling.prefetch, operands, loops))
+    distant = _distant_operands(epilogue, (rows, columns, lanes), dtype)
+    return Allocate(acc, with_prefetch(tiling.prefetch, distant, loops))
 
 
 def _first_elements(

@@ -143,8 +143,13 @@ class _PairedTile(Struct, frozen=True):
         return seq(pairs, body(last, last, index(rows // 2))) if rows % 2 else pairs
 
 
-def row_pair_loops(unit: RowPairs, tile: LaneLoop) -> Stmt:
-    """Return the loops over K of a tile of several rows, which add to its sums."""
+def row_pair_loops(unit: RowPairs | None, tile: LaneLoop | None) -> Stmt | None:
+    """Return the loops over K of a tile of several rows, which add to its sums.
+
+    ``None`` without such an instruction, for one row, and where there is no loop by lanes.
+    """
+    if unit is None or tile is None or tile.rows[0] == 1:
+        return None
     shape = (-(-tile.rows[0] // 2), 2 * tile.acc.shape[1])
     sums = Buffer("sums", shape, tile.acc.dtype, MemoryScope.REGISTER)
     made = _PairedTile(unit, tile, sums)

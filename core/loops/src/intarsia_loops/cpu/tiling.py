@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.capabilities import Memory
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import PrimExpr
+from intarsia_ir.tir.expr import BinaryOp, IntImm, PrimExpr, binary
 from intarsia_ir.tir.stmt import Stmt
 
 from .matrix_unit import MatrixUnit
@@ -151,6 +151,19 @@ class Int8x4(Struct, frozen=True):
     ordered: OrderedDot | None = None
     int16x2: Int16x2 | None = None
     row_pairs: RowPairs | None = None
+
+
+TOP_BITS = int.from_bytes(b"\x80" * 4, "little", signed=True)
+"""Of the bytes of a word."""
+
+
+class OffsetDot(Struct, frozen=True):
+    """Products of bytes on the left that are moved up or down by 128, which flips a bit each."""
+
+    add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
+
+    def __call__(self, total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+        return self.add(total, binary(BinaryOp.XOR, left, IntImm(TOP_BITS, left.dtype)), right)
 
 
 class Bf16x2(Struct, frozen=True):

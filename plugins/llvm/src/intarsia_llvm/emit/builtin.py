@@ -134,15 +134,13 @@ def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> st
     if call.function in (SIGNED_DOT, SIGNED_MATRIX):
         return emit_signed_dot(w, call, args)
     if call.function in (SIGNED_DOT_BY_PAIRS, SIGNED_DOT_OF_NARROW):
-        is_narrow = call.function == SIGNED_DOT_OF_NARROW
-        return emit_signed_dot_by_pairs(w, call, args, is_narrow=is_narrow)
+        return emit_signed_dot_by_pairs(w, call, args)
     if call.function == DOT_BY_PAIRS:
         return _dot_by_pairs(w, call, args)
     if call.function == DOT_OF_NARROW:
         return _dot_of_narrow(w, call, args)
     if call.function == DOT_OF_JOINED:
-        words = list(zip(args[1:3], args[3:], strict=True))
-        return _dot_of_joined(w, call, args[0], words)
+        return _dot_of_joined(w, call, args[0], list(zip(args[1:3], args[3:], strict=True)))
     if call.function in DOT_OF_MAGNITUDES:
         return _dot_of_magnitudes(w, call, args)
     if call.function in (MAGNITUDES, *MASKS):

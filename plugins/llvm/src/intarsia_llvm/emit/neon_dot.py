@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from intarsia_ir.tir.expr import CallTarget
 
-from ..functions import SIGNED_DOT
+from ..functions import SIGNED_DOT, SIGNED_DOT_OF_NARROW
 from .spelling import vector_type
 from .writer import FunctionWriter
 
@@ -25,20 +25,18 @@ def emit_signed_dot(w: FunctionWriter, call: CallTarget, args: list[str]) -> str
     return w.emit(f"call {kind} {function}({kind} {args[0]}, {wide} {left}, {wide} {right})")
 
 
-def emit_signed_dot_by_pairs(
-    w: FunctionWriter, call: CallTarget, args: list[str], *, is_narrow: bool
-) -> str:
+def emit_signed_dot_by_pairs(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
     """Multiply halves of the vectors into 16 bits, and add up neighbours twice.
 
     ``SMULL``, ``SMULL2``, ``ADDP`` and ``SADALP`` are four instructions for 16 products where two
-    neighbours fit 16 bits together (``is_narrow``); ``SADDLP`` of each half, ``ADDP`` and ``ADD``
+    neighbours fit 16 bits together; ``SADDLP`` of each half, ``ADDP`` and ``ADD``
     make six where they may not, which only two products of -128 and -128 do not.
     """
     lanes = call.lanes
     kind, half = vector_type("i32", lanes), vector_type("i16", 2 * lanes)
     operands = _bytes(w, args, lanes)
     low, high = (_products(w, operands, lanes, first) for first in (0, 2 * lanes))
-    if is_narrow:
+    if call.function == SIGNED_DOT_OF_NARROW:
         pairs = _pairwise(w, "addp", half, (low, high), half)
         both = _pairwise(w, "saddlp", kind, (pairs,), half)
     else:

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
 from intarsia_ir.graph.expr import tensor_type
-from intarsia_ir.tir.expr import INDEX, CallTarget, Load, PrimExpr, Ramp, TirVar, index
+from intarsia_ir.tir.expr import INDEX, CallTarget, PrimExpr, TirVar, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.passes.stack_to_scratch import (
@@ -48,15 +47,18 @@ from ..functions import (
     MASKS,
     MOST_SLOTS,
     PREFETCH,
-    SIGNED_DOT,
-    SIGNED_DOT_BY_PAIRS,
-    SIGNED_DOT_OF_NARROW,
-    SIGNED_MATRIX,
-    SPLATS,
     THREAD_SLOT,
 )
 from ..machine import CodegenMachine
 from ..target import LlvmOptions, machine
+from .neon import (
+    left_lanes,
+    signed_dot,
+    signed_dot_by_pairs,
+    signed_dot_of_narrow,
+    signed_matrix,
+    words_along,
+)
 from .transpose import exchange, square, transpose_registers
 
 _SMALL_STRIP = 6 * 1024  # a few rows of an image: such machines have 64 KiB or little more
@@ -140,49 +142,6 @@ def dot_of_pairs(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
 def dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
     """Add four products of bytes by the instruction of VNNI."""
     return CallTarget("llvm", DOT, (total, left, right), DType.INT32, 1)
-
-
-def signed_dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-    """Add four products of signed bytes by the instruction of NEON."""
-    return CallTarget("llvm", SIGNED_DOT, (total, left, right), DType.INT32, 1)
-
-
-def signed_dot_by_pairs(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-    """Add four products of signed bytes by instructions of NEON for pairs."""
-    return CallTarget("llvm", SIGNED_DOT_BY_PAIRS, (total, left, right), DType.INT32, 1)
-
-
-def signed_dot_of_narrow(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-    """Add four products of signed bytes, of which two neighbours fit 16 bits together."""
-    return CallTarget("llvm", SIGNED_DOT_OF_NARROW, (total, left, right), DType.INT32, 1)
-
-
-def signed_matrix(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-    """Add products of 8 signed bytes of two rows and two columns by the instruction of NEON."""
-    return CallTarget("llvm", SIGNED_MATRIX, (total, left, right), DType.INT32, total.lanes)
-
-
-def left_lanes(element: PrimExpr, lane: int) -> PrimExpr | None:
-    """Return a lane of the vector of four that begins at a load, or at a word of bytes."""
-    vector = words_along(element)
-    return vector and CallTarget("llvm", SPLATS[lane], (vector,), element.dtype, 4)
-
-
-def words_along(element: PrimExpr) -> PrimExpr | None:
-    """Return the vector of four that begins at a load, or at a word of bytes."""
-    match element:
-        case Load(dtype=DType.FLOAT32 | DType.INT32, lanes=1):
-            return _from(element, 1)
-        case CallTarget(function="llvm.quad", args=(Load() as byte,)):
-            return replace(element, args=(_from(byte, 4),), lanes=4)
-        case _:
-            return None
-
-
-def _from(first: Load, apart: int) -> Load:
-    """Return four elements from one on, some elements apart."""
-    *outer, last = first.indices
-    return replace(first, indices=(*outer, Ramp(last, apart, 4)), lanes=4)
 
 
 def dot_by_pairs(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
