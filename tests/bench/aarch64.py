@@ -9,6 +9,7 @@ to the stack in such a loop. Needs qemu-user and a cross compiler.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -25,6 +26,8 @@ import intarsia
 from intarsia_runtime.artifact.archive import open_artifact
 
 from .instructions import COUNTER, emulated, write_program
+
+EMULATOR = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", "max,sve=off")
 
 CPUS = ("cortex-a72", "cortex-a76", "neoverse-n2")
 """A processor with NEON alone, one with ``SDOT`` and float16, and one with ``SMMLA``."""
@@ -139,6 +142,23 @@ def count(kernel: Kernel, processor: str, plugin: Path, folder: Path) -> Count:
     intarsia.build(str(folder / "model.onnx"), target=target).save(artifact)
     command = write_program(open_artifact(artifact), folder, "aarch64-linux-gnu-gcc")
     return Count(emulated(command, plugin, folder), multiplying_loops(folder / "lib.so"))
+
+
+def outputs(path: Path, processor: str, x: np.ndarray) -> bytes:
+    """Compile the model at a path for a processor, and run it under QEMU; return its output.
+
+    The library is left beside the model, as ``lib.so``.
+    """
+    folder = path.parent
+    target = f"llvm -mtriple=aarch64-linux-gnu -mcpu={processor}"
+    intarsia.build(str(path), target=target).save(folder / "model.intarsia")
+    opened = open_artifact(folder / "model.intarsia")
+    program = write_program(opened, folder, "aarch64-linux-gnu-gcc")
+    (folder / "in").write_bytes(x.tobytes())
+    files = [str(folder / name) for name in ("in", "out")]
+    alone = {"OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]}
+    subprocess.run([*EMULATOR, *program, "1", *files], check=True, env=alone)
+    return (folder / "out").read_bytes()
 
 
 def multiplying_loops(library: Path) -> tuple[Loop, ...]:

@@ -3,20 +3,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
-import intarsia
-from intarsia_runtime.artifact.archive import open_artifact
-
-from .aarch64 import CPUS, KERNELS, count, counter
-from .instructions import write_program
+from .aarch64 import CPUS, KERNELS, count, counter, outputs
 
 TOOLS = ("qemu-aarch64", "aarch64-linux-gnu-gcc", "aarch64-linux-gnu-objdump", "cc")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -35,16 +29,7 @@ def test_outputs_are_those_of_onnx_runtime(tmp_path, name, processor):
     if kind.kind in "iu":
         limits = np.iinfo(kind)
         x = rng.integers(limits.min, limits.max + 1, shape).astype(kind)
-    (tmp_path / "in").write_bytes(x.tobytes())
-    target = f"llvm -mtriple=aarch64-linux-gnu -mcpu={processor}"
-    intarsia.build(str(tmp_path / "model.onnx"), target=target).save(tmp_path / "model.intarsia")
-    program = write_program(
-        open_artifact(tmp_path / "model.intarsia"), tmp_path, "aarch64-linux-gnu-gcc"
-    )
-    emulator = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", "max,sve=off"]
-    files = [str(tmp_path / file) for file in ("in", "out")]
-    alone = {"OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]}
-    subprocess.run([*emulator, *program, "1", *files], check=True, env=alone)
+    made = outputs(tmp_path / "model.onnx", processor, x)
     options = onnxruntime.SessionOptions()
     if kind == np.uint8:  # without VNNI its products saturate by default
         options.add_session_config_entry("session.x64quantprecision", "1")
@@ -52,7 +37,7 @@ def test_outputs_are_those_of_onnx_runtime(tmp_path, name, processor):
         str(tmp_path / "model.onnx"), options, providers=["CPUExecutionProvider"]
     )
     (want,) = session.run(None, {"x": x})
-    got = np.frombuffer((tmp_path / "out").read_bytes(), want.dtype).reshape(want.shape)
+    got = np.frombuffer(made, want.dtype).reshape(want.shape)
     if kind.kind in "iu":
         np.testing.assert_array_equal(got, want)
     else:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,10 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tests.bench.instructions import write_program
-
-import intarsia
-from intarsia_runtime.artifact.archive import open_artifact
+from tests.bench.aarch64 import outputs
 
 TOOLS = ("qemu-aarch64", "aarch64-linux-gnu-gcc")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -58,26 +54,16 @@ def model(x: np.ndarray, weight: np.ndarray, path: Path, stride: int = 0) -> np.
     return sums.astype(np.int32)
 
 
-def emulated(path: Path, processor: str, x: np.ndarray) -> tuple[np.ndarray, str]:
-    """Compile a model for a processor and run it; return its result and the library's code."""
-    folder = path.parent
-    target = f"llvm -mtriple=aarch64-linux-gnu -mcpu={processor}"
-    intarsia.build(str(path), target=target).save(folder / "model.intarsia")
-    program = write_program(
-        open_artifact(folder / "model.intarsia"), folder, "aarch64-linux-gnu-gcc"
-    )
-    (folder / "in").write_bytes(x.tobytes())
-    emulator = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", "max,sve=off"]
-    files = [str(folder / name) for name in ("in", "out")]
-    alone = {"OMP_NUM_THREADS": "1", "PATH": os.environ["PATH"]}
-    subprocess.run([*emulator, *program, "1", *files], check=True, env=alone)
+def computed(path: Path, processor: str, x: np.ndarray) -> tuple[np.ndarray, str]:
+    """Return a model's result on a processor, and the code of its library."""
+    result = np.frombuffer(outputs(path, processor, x), np.int32)
     listing = subprocess.run(
-        ["aarch64-linux-gnu-objdump", "-d", str(folder / "lib.so")],
+        ["aarch64-linux-gnu-objdump", "-d", str(path.parent / "lib.so")],
         capture_output=True,
         text=True,
         check=True,
     )
-    return np.frombuffer((folder / "out").read_bytes(), np.int32), listing.stdout
+    return result, listing.stdout
 
 
 def drawn(kind: str, *shape: int) -> np.ndarray:
@@ -100,7 +86,7 @@ PRODUCTS = {
 def test_products_are_exact(tmp_path: Path, name: str, processor: str) -> None:
     x, weight = PRODUCTS[name]
     wanted = model(x, weight, tmp_path / "model.onnx")
-    got, code = emulated(tmp_path / "model.onnx", processor, x)
+    got, code = computed(tmp_path / "model.onnx", processor, x)
     np.testing.assert_array_equal(got.reshape(wanted.shape), wanted)
     is_alone = len(x) == 1 or x.shape[1] % 16  # a row, or words that do not fill vectors
     assert ("sdot" if is_alone and processor != "cortex-a53" else PROCESSORS[processor]) in code
@@ -111,6 +97,6 @@ def test_products_are_exact(tmp_path: Path, name: str, processor: str) -> None:
 def test_convolutions_are_exact(tmp_path: Path, kind: str, stride: int, processor: str) -> None:
     x, weight = drawn(kind, 1, 16, 9, 11), drawn("int8", 20, 16, 3, 3)
     wanted = model(x, weight, tmp_path / "model.onnx", stride)
-    got, code = emulated(tmp_path / "model.onnx", processor, x)
+    got, code = computed(tmp_path / "model.onnx", processor, x)
     np.testing.assert_array_equal(got.reshape(wanted.shape), wanted)
     assert PROCESSORS[processor] in code

@@ -12,7 +12,8 @@ from intarsia_ir.ops.recurrent import Lstm
 from intarsia_ir.tir.interp import run as run_kernel
 from intarsia_loops.cpu.byte_lstm import ByteLstm, byte_lstm
 from intarsia_loops.cpu.int8x4 import pack_int8x4_dense
-from intarsia_loops.cpu.tiling import CpuTiling, Int8x4
+from intarsia_loops.cpu.packed_operands import Int8x4
+from intarsia_loops.cpu.tiling import CpuTiling
 from intarsia_runtime.dtype import DType
 
 BYTES = Int8x4(load=lambda first: first, add=lambda total, left, right: total + left * right)

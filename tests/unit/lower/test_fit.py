@@ -22,10 +22,11 @@ from intarsia_loops.cpu.argmax_reductions import split_argmax
 from intarsia_loops.cpu.conv3d import lower_conv3d
 from intarsia_loops.cpu.half_precision import widen_half_precision
 from intarsia_loops.cpu.layout import use_channels_last
+from intarsia_loops.cpu.packed_operands import Int8x4
 from intarsia_loops.cpu.packing import pack_conv, pack_depthwise
 from intarsia_loops.cpu.powers import expand_powers
 from intarsia_loops.cpu.relayout import packed_conv, packed_depthwise
-from intarsia_loops.cpu.tiling import CpuTiling, Int8x4
+from intarsia_loops.cpu.tiling import CpuTiling
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import variable
 from intarsia_testkit.expressions import expected, function_of

@@ -12,8 +12,9 @@ from intarsia_ir.graph.expr import Expr, constant, tensor_type
 from intarsia_ir.graph.walk import calls
 from intarsia_loops.cpu.bf16x2 import bf16x2_conv_deferred, bf16x2_dense_deferred, unpack_bf16x2
 from intarsia_loops.cpu.legalize import legalize_for_cpu
+from intarsia_loops.cpu.packed_operands import Bf16x2
 from intarsia_loops.cpu.packing import pack_conv, pack_dense
-from intarsia_loops.cpu.tiling import Bf16x2, CpuTiling
+from intarsia_loops.cpu.tiling import CpuTiling
 from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 

@@ -15,7 +15,7 @@ import re
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, index
 from intarsia_ir.tir.stmt import Invoke, Stmt
-from intarsia_loops.cpu.tiling import DepthwiseMicroKernel, Taps
+from intarsia_loops.cpu.packed_operands import DepthwiseMicroKernel, Taps
 
 _NAME = re.compile(r"ix_taps_([ui])8_([1-9][0-9]*)")
 _VALUES = ("channels", "rows", "row", "column", "weight_row", "weight_column", "zero")

@@ -15,8 +15,9 @@ from intarsia_ir.tir.passes.stack_to_scratch import SMALL_STACK_BYTES, stack_to_
 from intarsia_ir.tir.stmt import Allocate, Stmt
 from intarsia_loops.cpu.int8x4 import dot4_by_shifts
 from intarsia_loops.cpu.loops import load, seq, store, unrolled, vectorized
+from intarsia_loops.cpu.packed_operands import Int8x4
 from intarsia_loops.cpu.table import OnWorkspace, Schedule, Schedules
-from intarsia_loops.cpu.tiling import CpuTiling, Int8x4, fit_caches
+from intarsia_loops.cpu.tiling import CpuTiling, fit_caches
 from intarsia_loops.cpu.transpose import transpose_kernel
 from intarsia_loops.targets import LoopTarget
 from intarsia_runtime.dtype import DType

@@ -29,10 +29,12 @@ from .target import DnnlOptions
 
 FREE_BYTES = 256 * 1024
 """Images at the border that may be reordered without asking what it costs: some 20 us."""
-_OPEN_GRAIN = 3  # times more operations a call has to do in products of open sizes
+_OPEN_GRAIN = 3
+"""How many times more operations a call has to do in products of open sizes."""
 _LEAST_WINDOWS = 20
 """Percent of a region's work in windows from which on the fallback's direct ones cost more."""
-_LEAST_OUTPUTS = 4  # of a window for which the library has fast loops of AVX2
+_LEAST_OUTPUTS = 4
+"""Outputs of a window for which the library has fast loops of AVX2."""
 FREE_CALLS = 12
 """Operators that may be called without asking what it costs: some 5 us."""
 

@@ -60,7 +60,7 @@ PANEL_VECTORS = 4
 
 
 class ByteDot(Struct, frozen=True):
-    """How a machine multiplies bytes four at a time (see :class:`~.tiling.Int8x4`).
+    """How a machine multiplies bytes four at a time (see :class:`~.packed_operands.Int8x4`).
 
     Attributes:
         word: Returns the four bytes at the place of the first, a load.

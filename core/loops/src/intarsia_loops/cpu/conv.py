@@ -72,13 +72,7 @@ from .micro_kernel import register_tile
 from .open_matrix_unit import open_matrix_unit_dense_loops
 from .ordered_tiles import OrderedWords, offsets_of
 from .panel import LINE, Matrix
-from .prefetch import (
-    ORDERED_BYTES,
-    STREAMED_BYTES,
-    WeightPrefetch,
-    is_streamed,
-    prefetch_next_block,
-)
+from .prefetch import WeightPrefetch, is_streamed, prefetch_next_block
 from .row_segments import segment_columns
 from .tiling import CpuTiling, best_rows, column_parts
 from .window import Window
@@ -396,7 +390,7 @@ class _Block(Struct, frozen=True):
                 conv.weight.shape[1],
                 (before, results),
                 height * columns,
-                least=ORDERED_BYTES if conv.is_ordered else STREAMED_BYTES,
+                is_ordered=conv.is_ordered,
             )
             return self.tile(
                 place, size, ([index(0)] * len(conv.steps), conv.steps), weight_prefetch

@@ -5,11 +5,11 @@ Data is read as 32-bit words (Int8x4), so strips, panels and register tiles are 
 and a step of a tile adds four products to each accumulator: 6 x 2 accumulators + 2 B + 1 A = 15 of
 16 ymm. The backend gives the step: ``vpdpbusd`` (AVX512-VNNI, AVX-VNNI), a dot micro-kernel (MVE,
 DSP instructions of Arm's M profile), or shifts (:func:`dot4_by_shifts`). Without VNNI, x86-64
-multiplies pairs of 16 bits by ``vpmaddwd`` (:class:`~.tiling.Int16x2`): data are widened where
-they are copied, weights where they are loaded, and the registers are those of float32. Where there
-is a matrix unit and enough rows, its tiles are used instead. XNNPACK's ``qs8-gemm-*c4`` kernels and
-the VNNI layout pack four values of K in the same way. Where ``vpmaddubsw`` multiplies bytes, words
-of weights have an order of their own (``ordered_words.py``).
+multiplies pairs of 16 bits by ``vpmaddwd`` (:class:`~.packed_operands.Int16x2`): data are widened
+where they are copied, weights where they are loaded, and the registers are those of float32. Where
+there is a matrix unit and enough rows, its tiles are used instead. XNNPACK's ``qs8-gemm-*c4``
+kernels and the VNNI layout pack four values of K in the same way. Where ``vpmaddubsw`` multiplies
+bytes, words of weights have an order of their own (``ordered_words.py``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import BinaryOp, IntImm, PrimExpr, binary, cast, const, index
+from intarsia_ir.tir.expr import PrimExpr, cast, const, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.stmt import IfStmt, Stmt
@@ -39,19 +39,19 @@ from .int8x4 import Int8ConvAttrs, Int8x4Dense
 from .loops import PackedView, Source, load
 from .matrix_unit import MatrixUnit, is_packed_for, suits_matrix_unit
 from .matrix_unit_dense import matrix_unit_dense_loops
+from .moved_bytes import MovedDot, moved_pair, moved_word
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
 from .open_conv import open_conv_loops
 from .open_dense import one_row_loops, open_dense_loops
 from .open_matrix_unit import open_matrix_unit_dense_loops
+from .packed_operands import DepthwiseMicroKernel, Int16x2, Taps
 from .packing import INT8_PER_WORD
 from .panel import flat_rows
-from .tiling import TOP_BITS, CpuTiling, DepthwiseMicroKernel, Int16x2, OffsetDot, Taps
+from .tiling import CpuTiling
 from .window import window_of
 
 Schedule: TypeAlias = Callable[[FusedGroup, LoopTarget], PrimFunc | None]
 Int8Attrs: TypeAlias = "Int8ConvAttrs | Int8x4Dense.Attrs"
-
-_TOP_BITS_OF_PAIR = 0x800080
 
 
 class _DepthwiseCall(Struct, frozen=True):
@@ -122,8 +122,8 @@ class Int8x4Schedules(Struct, frozen=True):
         if pairs is not None:
             plain = replace(plain, rows=pairs.rows)
         if signed is not int8x4.signed:
-            add = OffsetDot(plain_add)
-            pairs = None if pairs is None else replace(pairs, add=OffsetDot(pairs.add))
+            add = MovedDot(plain_add)
+            pairs = None if pairs is None else replace(pairs, add=MovedDot(pairs.add))
         micro_kernel = (
             None if int8x4.micro_kernel is None else partial(int8x4.micro_kernel, signed=signed)
         )
@@ -223,8 +223,7 @@ class Int8x4Schedules(Struct, frozen=True):
             return int8x4.unit, PackedView(data, int8x4.load)
 
         def read(first: PrimExpr) -> PrimExpr:
-            word = int8x4.load(first)
-            return binary(BinaryOp.XOR, word, IntImm(TOP_BITS, word.dtype))
+            return moved_word(int8x4.load(first))
 
         return int8x4.unit, PackedView(data, read)
 
@@ -268,9 +267,7 @@ def _widened(
 
     def read(first: PrimExpr) -> PrimExpr:
         pair = int16x2.load(first)
-        if not data.dtype.is_signed:
-            return pair
-        return binary(BinaryOp.XOR, pair, IntImm(_TOP_BITS_OF_PAIR, pair.dtype))
+        return moved_pair(pair) if data.dtype.is_signed else pair
 
     tiling = replace(plain, add=int16x2.add, rows=int16x2.rows)
     words = PackedView(data, read, widened=2)

@@ -42,7 +42,7 @@ RightElement: TypeAlias = Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr]
 
 
 class LaneLoop(Struct, frozen=True):
-    """The innermost loop of a tile by the lanes of vectors of A: ``LANES`` steps a time.
+    """The loops over K of a tile by the lanes of vectors of A: ``LANES`` steps a time.
 
     Attributes:
         tiling: Tile of the machine.
@@ -62,18 +62,34 @@ class LaneLoop(Struct, frozen=True):
     steps: tuple[int | PrimExpr, ...]
     weight_prefetch: WeightPrefetch | OpenWeightPrefetch | None
 
-    def loop(self, step: tuple[PrimExpr, ...]) -> Stmt:
-        """Return the loop within those of ``step``."""
-        extents = (*self.steps[:-1], self.steps[-1] // LANES)
+    def loops(self) -> Stmt:
+        """Return the loops over K, which multiply by one lane after another."""
+        return self.nest((), self._lanes)
 
-        def lanes(k: PrimExpr) -> Stmt:
-            body = seq(*(self._lane((*step, k * LANES), lane) for lane in range(LANES)))
-            if self.weight_prefetch is None:
-                return body
-            tile = (self.rows[0], self.tiling.lanes)
-            return self.weight_prefetch.around(body, (*step, k), extents, tile)
+    def nest(
+        self, step: tuple[PrimExpr, ...], body: Callable[[tuple[PrimExpr, ...]], Stmt]
+    ) -> Stmt:
+        """Return the loops over K within those of ``step``.
 
-        return serial(extents[-1], lanes, "k")
+        Args:
+            step: Variables of the loops outside.
+            body: What is done for ``LANES`` steps, from one on.
+        """
+        *outer, innermost = self.steps
+        if len(step) < len(outer):
+            return serial(outer[len(step)], lambda k: self.nest((*step, k), body), "k")
+        extents, prefetch = (*outer, innermost // LANES), self.weight_prefetch
+
+        def some(k: PrimExpr) -> Stmt:
+            made = body((*step, k * LANES))
+            if prefetch is None:
+                return made
+            return prefetch.around(made, (*step, k), extents, (self.rows[0], LANES))
+
+        return serial(extents[-1], some, "k")
+
+    def _lanes(self, first: tuple[PrimExpr, ...]) -> Stmt:
+        return seq(*(self._lane(first, lane) for lane in range(LANES)))
 
     def _lane(self, first: tuple[PrimExpr, ...], lane: int) -> Stmt:
         """Multiply by a lane of the vectors of A that begin at a step."""

@@ -45,7 +45,7 @@ from .lane_loop import LeftElement, RightElement, lane_loop
 from .loops import load, seq, serial, store, unrolled, vectorized
 from .ordered_tiles import OrderedWords
 from .prefetch import OpenWeightPrefetch, WeightPrefetch, with_prefetch
-from .row_pairs import row_pair_loops
+from .row_pairs import lane_loops
 from .tile_stores import tile_stores
 from .tiling import CpuTiling
 
@@ -89,16 +89,17 @@ def register_tile(
         words: Of B, in an order of their own: ``steps`` and ``right`` are not used then.
         is_one_of_several: Whether the kernel has tiles of several sizes (``tile_stores.py``).
     """
-    lanes, vectors, fetched = tiling.lanes, -(-columns // tiling.lanes), weight_prefetch
+    lanes, vectors = tiling.lanes, -(-columns // tiling.lanes)
+    size, fetched = (rows, columns, lanes), weight_prefetch
     partial_sums, extents = _partial_sums(tiling, largest, steps, initial or words)
     acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, MemoryScope.REGISTER)
     by_lanes = lane_loop(tiling, acc, (rows, _unrolled_rows), (left, right), steps, fetched)
 
     def nest(step: tuple[PrimExpr, ...]) -> Stmt:
+        if by_lanes is not None:
+            return lane_loops(by_lanes)
         if tiling.micro_kernel is not None and len(step) == len(steps) - 1:
             return tiling.micro_kernel(acc, *_first_elements(left, right, step, rows), steps[-1])
-        if by_lanes is not None and len(step) == len(steps) - 1:
-            return by_lanes.loop(step)
         if len(step) < len(steps):
             return serial(extents[len(step)], lambda k: nest((*step, k)), "k")
 
@@ -110,12 +111,11 @@ def register_tile(
         body = _each_accumulator(acc, lanes, multiply_add)
         return body if fetched is None else fetched.around(body, step, extents, (rows, lanes))
 
-    paired = None if words is not None else row_pair_loops(tiling.row_pairs, by_lanes)
-    start, body = words.tile(acc, rows, lanes, fetched) if words else (initial, paired or nest(()))
-    stores = tile_stores(acc, (rows, columns, lanes), epilogue, is_looped=is_one_of_several)
+    start, body = (initial, nest(())) if words is None else words.tile(acc, rows, lanes, fetched)
+    stores = tile_stores(acc, size, epilogue, is_looped=is_one_of_several)
     loops = seq(_cleared(acc, lanes, start), body, stores)
-    distant = _distant_operands(epilogue, (rows, columns, lanes), dtype)
-    return Allocate(acc, with_prefetch(tiling.prefetch, distant, loops))
+    operands = _distant_operands(epilogue, size, dtype)
+    return Allocate(acc, with_prefetch(tiling.prefetch, operands, loops))
 
 
 def _first_elements(

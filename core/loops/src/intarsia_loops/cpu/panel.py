@@ -34,7 +34,7 @@ from .loops import (
 )
 from .micro_kernel import register_tile
 from .ordered_tiles import OrderedWords
-from .prefetch import ORDERED_BYTES, STREAMED_BYTES, prefetch_next_block
+from .prefetch import prefetch_next_block
 from .tiling import CpuTiling
 
 LINE = 64
@@ -209,7 +209,7 @@ class Panel(Struct, frozen=True):
                         fetched,
                         (row, size),
                         count,
-                        least=ORDERED_BYTES if self.is_ordered else STREAMED_BYTES,
+                        is_ordered=self.is_ordered,
                     ),
                     initial=None if sums is None else sums.reader(number, row),
                     words=self._words(number, lambda r, place: element(row + r, place)),

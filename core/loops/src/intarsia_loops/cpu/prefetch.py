@@ -24,7 +24,7 @@ from .loops import Source, address_of, load
 STREAMED_BYTES = 512 * 1024
 """Weights from so many bytes on come from memory."""
 
-ORDERED_BYTES = 128 * 1024
+_ORDERED_BYTES = 128 * 1024
 """The same of words in an order of their own: layers before have taken the second-level cache."""
 
 Prefetch: TypeAlias = Callable[[PrimExpr, Stmt], Stmt]
@@ -142,7 +142,7 @@ def prefetch_next_block(
     rows: tuple[PrimExpr, int],
     tile: int,
     *,
-    least: int = STREAMED_BYTES,
+    is_ordered: bool = False,
 ) -> WeightPrefetch | None:
     """Return what a tile fetches of the next block of weights if they come from memory.
 
@@ -156,9 +156,13 @@ def prefetch_next_block(
         rows: Rows that other tiles have done with this block, and how many there are in all; they
             may be counted in tiles.
         tile: Rows of the tile.
-        least: Bytes of weights from which on they are taken to come from memory.
+        is_ordered: Whether words of weights are in an order of their own.
     """
-    if prefetch is None or not is_streamed(weight, least) or tile == rows[1]:
+    if (
+        prefetch is None
+        or not is_streamed(weight, _ORDERED_BYTES if is_ordered else STREAMED_BYTES)
+        or tile == rows[1]
+    ):
         return None
     size = depth * weight.shape[-1]
     return WeightPrefetch(

@@ -27,8 +27,8 @@ from intarsia_ir.tir.expr import Broadcast, Load, PrimExpr, Ramp, TirVar, const,
 from intarsia_ir.tir.stmt import Allocate, Stmt, Store
 
 from .lane_loop import LANES, LaneLoop, vector_of
-from .loops import let_all, seq, serial, unrolled
-from .tiling import RowPairs
+from .loops import let_all, seq, unrolled
+from .packed_operands import RowPairs
 
 _OfPair: TypeAlias = Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]
 """Returns what is done for two rows and the number of their pair."""
@@ -47,22 +47,7 @@ class _PairedTile(Struct, frozen=True):
     tile: LaneLoop
     sums: Buffer
 
-    def nest(self, step: tuple[PrimExpr, ...]) -> Stmt:
-        """Return the loops over K within those of ``step``."""
-        *outer, innermost = self.tile.steps
-        if len(step) < len(outer):
-            return serial(outer[len(step)], lambda k: self.nest((*step, k)), "k")
-        extents, prefetch = (*outer, innermost // LANES), self.tile.weight_prefetch
-
-        def words(k: PrimExpr) -> Stmt:
-            body = self._products((*step, k * LANES))
-            if prefetch is None:
-                return body
-            return prefetch.around(body, (*step, k), extents, (self.tile.rows[0], LANES))
-
-        return serial(extents[-1], words, "k")
-
-    def _products(self, first: tuple[PrimExpr, ...]) -> Stmt:
+    def products(self, first: tuple[PrimExpr, ...]) -> Stmt:
         """Add the products of four words along K."""
         kind, exchange = self.sums.dtype, self.unit.exchange
         columns: list[tuple[int, int, TirVar]] = []
@@ -143,14 +128,12 @@ class _PairedTile(Struct, frozen=True):
         return seq(pairs, body(last, last, index(rows // 2))) if rows % 2 else pairs
 
 
-def row_pair_loops(unit: RowPairs | None, tile: LaneLoop | None) -> Stmt | None:
-    """Return the loops over K of a tile of several rows, which add to its sums.
-
-    ``None`` without such an instruction, for one row, and where there is no loop by lanes.
-    """
-    if unit is None or tile is None or tile.rows[0] == 1:
-        return None
+def lane_loops(tile: LaneLoop) -> Stmt:
+    """Return the loops over K of a tile by lanes; of several rows by pairs, if there is a unit."""
+    unit = tile.tiling.row_pairs
+    if unit is None or tile.rows[0] == 1:
+        return tile.loops()
     shape = (-(-tile.rows[0] // 2), 2 * tile.acc.shape[1])
     sums = Buffer("sums", shape, tile.acc.dtype, MemoryScope.REGISTER)
     made = _PairedTile(unit, tile, sums)
-    return Allocate(sums, seq(made.clear(), made.nest(()), made.gather()))
+    return Allocate(sums, seq(made.clear(), tile.nest((), made.products), made.gather()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NEON multiplies by: lanes of registers, and its instructions for signed bytes."""
+"""What NEON multiplies by: a lane of a register, or the words along K of a row."""
 
 from __future__ import annotations
 
@@ -8,33 +8,7 @@ from dataclasses import replace
 from intarsia_ir.tir.expr import CallTarget, Load, PrimExpr, Ramp
 from intarsia_runtime.dtype import DType
 
-from ..functions import (
-    SIGNED_DOT,
-    SIGNED_DOT_BY_PAIRS,
-    SIGNED_DOT_OF_NARROW,
-    SIGNED_MATRIX,
-    SPLATS,
-)
-
-
-def signed_dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-    """Add four products of signed bytes by the instruction of NEON."""
-    return CallTarget("llvm", SIGNED_DOT, (total, left, right), DType.INT32, 1)
-
-
-def signed_dot_by_pairs(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-    """Add four products of signed bytes by instructions of NEON for pairs."""
-    return CallTarget("llvm", SIGNED_DOT_BY_PAIRS, (total, left, right), DType.INT32, 1)
-
-
-def signed_dot_of_narrow(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-    """Add four products of signed bytes, of which two neighbours fit 16 bits together."""
-    return CallTarget("llvm", SIGNED_DOT_OF_NARROW, (total, left, right), DType.INT32, 1)
-
-
-def signed_matrix(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-    """Add products of 8 signed bytes of two rows and two columns by the instruction of NEON."""
-    return CallTarget("llvm", SIGNED_MATRIX, (total, left, right), DType.INT32, total.lanes)
+from ..functions import SPLATS
 
 
 def left_lanes(element: PrimExpr, lane: int) -> PrimExpr | None:

@@ -21,9 +21,10 @@ from intarsia_ir.tir.stmt import LetStmt, Stmt
 from intarsia_loops.cpu.argmax_rows import argmax_kernel
 from intarsia_loops.cpu.int8x4 import dot4_by_shifts
 from intarsia_loops.cpu.ordered_words import OrderedDot
+from intarsia_loops.cpu.packed_operands import Bf16x2, Int8x4, Int16x2, RowPairs
 from intarsia_loops.cpu.softmax import softmax_kernel
 from intarsia_loops.cpu.table import OnWorkspace, Schedule, Schedules
-from intarsia_loops.cpu.tiling import Bf16x2, CpuTiling, Int8x4, Int16x2, RowPairs, fit_caches
+from intarsia_loops.cpu.tiling import CpuTiling, fit_caches
 from intarsia_loops.cpu.transpose import transpose_kernel
 from intarsia_loops.loops import default_loops
 from intarsia_loops.targets import LoopTarget
@@ -47,18 +48,15 @@ from ..functions import (
     MASKS,
     MOST_SLOTS,
     PREFETCH,
+    SIGNED_DOT,
+    SIGNED_DOT_BY_PAIRS,
+    SIGNED_DOT_OF_NARROW,
+    SIGNED_MATRIX,
     THREAD_SLOT,
 )
 from ..machine import CodegenMachine
 from ..target import LlvmOptions, machine
-from .neon import (
-    left_lanes,
-    signed_dot,
-    signed_dot_by_pairs,
-    signed_dot_of_narrow,
-    signed_matrix,
-    words_along,
-)
+from .neon import left_lanes, words_along
 from .transpose import exchange, square, transpose_registers
 
 _SMALL_STRIP = 6 * 1024  # a few rows of an image: such machines have 64 KiB or little more
@@ -76,30 +74,33 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
     lanes = max(1, machine.lanes * 4 // dtype.bytes)
     unit = Amx() if machine.amx else None
     by_pairs = machine.pairs and not machine.dot
-    add = dot_by_pairs if by_pairs else dot if machine.dot else dot4_by_shifts
+    add = dot4_by_shifts
+    if by_pairs or machine.dot:
+        add = partial(add_products, DOT_BY_PAIRS if by_pairs else DOT)
     rows = 14 if machine.registers == 32 else 6
     # Ones, and the pairs that they multiply, take two registers: a row of sums.
-    narrow = dot_of_narrow if by_pairs and machine.byte_pairs else None
-    pairs = Int16x2(load_unsigned_pair, load_signed_pair, dot_of_pairs, rows) if by_pairs else None
+    narrow = partial(add_products, DOT_OF_NARROW) if by_pairs and machine.byte_pairs else None
+    of_pairs = partial(add_products, DOT_OF_PAIRS)
+    halves = Int16x2(load_unsigned_pair, load_signed_pair, of_pairs, rows) if by_pairs else None
     # Eight sums, two magnitudes, their masks, two products and ones: 15 of 16 registers. Of
     # fourteen sums, weights, masks and ones are operands in memory, as often as they are read.
     splits = (partial(split_word, signed=False), partial(split_word, signed=True))
     ordered = OrderedDot(dot_of_joined, dot_of_magnitudes, *splits, 8, 14) if narrow else None
     int8x4 = Int8x4(
         load_word, add, unit=unit, add_narrow=narrow, narrow_rows=rows - 1, ordered=ordered,
-        int16x2=pairs,
+        int16x2=halves,
     )  # fmt: skip
     if machine.signed_dot:
-        pairs = (
-            RowPairs(signed_matrix, exchange, words_along, 11) if machine.signed_matrix else None
-        )
-        int8x4 = Int8x4(load_word, signed_dot, signed=True, row_pairs=pairs)
+        matrix = partial(add_products, SIGNED_MATRIX)
+        pairs = RowPairs(matrix, exchange, words_along, 11) if machine.signed_matrix else None
+        add = partial(add_products, SIGNED_DOT)
+        int8x4 = Int8x4(load_word, add, signed=True, row_pairs=pairs)
     elif machine.signed_pairs:
         # Products of both halves, and a word in all lanes, take registers of two rows of sums.
-        int8x4 = Int8x4(
-            load_word, signed_dot_by_pairs, signed=True,
-            add_narrow=signed_dot_of_narrow, narrow_rows=rows - 3,
-        )  # fmt: skip
+        add, narrow = (
+            partial(add_products, name) for name in (SIGNED_DOT_BY_PAIRS, SIGNED_DOT_OF_NARROW)
+        )
+        int8x4 = Int8x4(load_word, add, signed=True, add_narrow=narrow, narrow_rows=rows - 3)
         if dtype is DType.INT32:
             rows -= 3
     if by_pairs and dtype is DType.INT32:
@@ -134,24 +135,9 @@ def load_signed_pair(pair: PrimExpr) -> PrimExpr:
     return CallTarget("llvm", LOAD_SIGNED_PAIR, (pair,), DType.INT32, 1)
 
 
-def dot_of_pairs(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-    """Add two products of 16-bit integers by one instruction."""
-    return CallTarget("llvm", DOT_OF_PAIRS, (total, left, right), DType.INT32, 1)
-
-
-def dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-    """Add four products of bytes by the instruction of VNNI."""
-    return CallTarget("llvm", DOT, (total, left, right), DType.INT32, 1)
-
-
-def dot_by_pairs(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-    """Add four products of bytes by two instructions for pairs of 16-bit integers."""
-    return CallTarget("llvm", DOT_BY_PAIRS, (total, left, right), DType.INT32, 1)
-
-
-def dot_of_narrow(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
-    """Add four products of bytes, of which two neighbours fit 16 bits together."""
-    return CallTarget("llvm", DOT_OF_NARROW, (total, left, right), DType.INT32, 1)
+def add_products(function: str, total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+    """Add the products of two words, or of vectors of them, by one of LLVM's functions."""
+    return CallTarget("llvm", function, (total, left, right), DType.INT32, total.lanes)
 
 
 def dot_of_joined(total: PrimExpr, left: Sequence[PrimExpr], right: Sequence[PrimExpr]) -> PrimExpr:
