@@ -58,6 +58,7 @@ TOSA_TOOLS = "tosa-tools==2026.8.*"
 MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, not for the code
 NODE_TARGETS = ("llvm", "dnnl, llvm", "c -opt-level=0", "cuda -emulate", "emx-onnx-cgen")
 NODE_RESULTS = ROOT / "docs" / "reference" / "onnx-nodes.json"
+SMALL_MODELS = ("tests/unit", "tests/integration")
 ZIG_TESTS = ("compilers", "package")
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 
@@ -139,14 +140,15 @@ def raises(session: nox.Session) -> None:
     watch = ("-n", "2", "-p", "tests.architecture.raises")
     torch = ("tests/e2e/test_torch_compile.py", "tests/e2e/test_torch_importing.py")
     outside = (*torch, "tests/conformance/test_node_imports.py")
-    session.run("python", "-m", "pytest", *watch, "tests/unit", *outside)
+    session.run("python", "-m", "pytest", *watch, *SMALL_MODELS, *outside)
 
 
 @nox.session
 def unit(session: nox.Session) -> None:
-    """Run the unit suite alone: a minute on two processors."""
+    """Run the unit suite without its slow tests: a minute on two processors."""
     install(session, "test")
-    session.run("python", "-m", "pytest", "-n", "2", "tests/unit", *session.posargs)
+    quick = ("-m", "not slow and not exhaustive")
+    session.run("python", "-m", "pytest", "-n", "2", *quick, "tests/unit", *session.posargs)
 
 
 @nox.session
@@ -213,7 +215,7 @@ def arch(session: nox.Session) -> None:
 def golden(session: nox.Session) -> None:
     """Rewrite the golden files; read the difference before you commit it."""
     install(session, "test")
-    session.run("python", "-m", "pytest", "tests/unit", "--update-golden", *session.posargs)
+    session.run("python", "-m", "pytest", *SMALL_MODELS, "--update-golden", *session.posargs)
 
 
 @nox.session
@@ -282,7 +284,7 @@ def minimums(session: nox.Session) -> None:
     uv = ("uv", "pip", "install", "--python", session.virtualenv.bin + "/python")
     session.run(*uv, "--resolution", "lowest-direct", *PACKAGES, *tests)
     session.run(*uv, "--no-deps", TORCH)
-    session.run("python", "-m", "pytest", "-n", "2", "tests/unit", *session.posargs)
+    session.run("python", "-m", "pytest", "-n", "2", *SMALL_MODELS, *session.posargs)
 
 
 @nox.session

@@ -66,6 +66,7 @@ def why(run: Run, *words: object) -> dict:
     return json.loads(out)
 
 
+@pytest.mark.slow
 def test_the_second_build_is_the_first_ones_bytes(run: Run, model: Path, tmp_path: Path) -> None:
     first, second, third = (tmp_path / f"{n}.intarsia" for n in range(3))
     code, said, _ = run("compile", model, *TARGET, "-o", first)

@@ -323,6 +323,7 @@ def start(folder: Path, seconds: float) -> subprocess.Popen[str]:
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_builds_and_both_have_it(tmp_path: Path) -> None:
     children = [start(tmp_path, 0.5) for _ in range(2)]
     assert [child.communicate(timeout=120)[0].strip() for child in children] == ["toy", "toy"]

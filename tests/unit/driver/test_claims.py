@@ -123,6 +123,7 @@ def test_another_version_of_the_host_or_another_processor_is_measured_anew(
     assert len(elsewhere.made) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body", ["os._exit(9) if text == 'toy' else None", "time.sleep(60 * (text == 'toy'))"]
 )

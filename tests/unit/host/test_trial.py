@@ -163,6 +163,7 @@ def test_a_failure_is_not_remembered(plugin: Found, tmp_path: Path) -> None:
     survive(plugin, env)
 
 
+@pytest.mark.slow
 def test_a_child_that_hangs_is_ended_with_what_it_started(plugin: Found, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     (Path(str(plugin.folder)) / "plugin.py").write_text(

@@ -342,6 +342,7 @@ def growth() -> float:
     return large / small
 
 
+@pytest.mark.slow
 def test_ten_thousand_calls_take_linear_time():
     everything(chain(1_000))
     # Other programs can make one of the two slower, but not each time.

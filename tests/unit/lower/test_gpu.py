@@ -34,6 +34,8 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.size import maximum, minimum, variable
 
+pytestmark = pytest.mark.slow  # the interpreter carries out every product
+
 F32 = DType.FLOAT32
 NO_SHUFFLES = GridTraits("opencl", 256, 32, "load", "store")
 RNG = np.random.default_rng(3)

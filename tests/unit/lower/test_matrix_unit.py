@@ -41,6 +41,8 @@ from intarsia_loops.cpu.tiling import CpuTiling
 from intarsia_loops.cpu.window import Window
 from intarsia_runtime.dtype import DType
 
+pytestmark = pytest.mark.slow  # the interpreter carries out every product
+
 RNG = np.random.default_rng(5)
 LANES = 2
 REGISTERS = Buffer("registers", (2, 2, 4, LANES), DType.INT32, MemoryScope.GLOBAL)

@@ -27,6 +27,8 @@ from intarsia_testkit.expressions import expected, function_of
 
 from .conftest import carry_out, lower, make_target
 
+pytestmark = pytest.mark.slow  # the interpreter carries out every product
+
 SHAPE = CpuTiling(lanes=4, rows=6)
 
 

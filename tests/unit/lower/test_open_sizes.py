@@ -150,6 +150,7 @@ _PRODUCT = lowered(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(st.integers(1, 4), st.integers(1, 14))
 def test_products_at_drawn_sizes(n: int, m: int) -> None:

@@ -28,6 +28,8 @@ from intarsia_runtime.dtype import DType
 from .conftest import apply, lower, make_target
 from .test_open_sizes import check, weight, x
 
+pytestmark = pytest.mark.slow  # the interpreter carries out every product
+
 N, H, W = variable("N"), variable("H"), variable("W")
 SIZES = [(1, 1, 1), (2, 2, 1), (1, 3, 5), (2, 7, 7), (1, 5, 21)]
 

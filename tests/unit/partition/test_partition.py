@@ -368,6 +368,7 @@ def test_wildcards_at_the_root_match_any_call():
     assert verdict(made, "r") == ("ok", "any")
 
 
+@pytest.mark.slow
 def test_twenty_thousand_nodes_are_cut_quickly():
     tree = X
     for i in range(20_000):

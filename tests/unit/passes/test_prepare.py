@@ -300,6 +300,7 @@ def test_an_infinite_scale_is_not_folded():
     assert [c.name for c in calls(after.main)] == ["nn.batch_norm"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [512, 514, 5000])
 def test_a_wide_split_and_concatenation_are_made_of_kernels_of_bounded_width(parts: int) -> None:
     x = var("x", parts, 2)

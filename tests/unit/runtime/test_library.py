@@ -147,6 +147,7 @@ def test_running_imports_no_compiler_and_one_executor(artifact: Path) -> None:
     assert out.stdout.split("\n")[:3] == ["24.0", "{'intarsia_runtime'} set()", "['aot']"]
 
 
+@pytest.mark.slow
 def test_the_code_loads_with_tvm_ffi_alone(tmp_path: Path, machine_code: bytes) -> None:
     tvm_ffi = pytest.importorskip("tvm_ffi")
     path = tmp_path / "lib.so"

@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from contextlib import suppress
 
+import pytest
+
 from intarsia.driver.config import Executor
 from intarsia.target.kind_table import KindTable
 from intarsia.target.parse import parse_target
@@ -66,6 +68,7 @@ def outcome(text: str) -> CompositeTarget | Exception:
         return error
 
 
+@pytest.mark.slow
 def test_a_string_is_a_target_or_a_target_error() -> None:
     random_ = random.Random(20_000)
     start = time.process_time()
@@ -85,6 +88,7 @@ def test_a_string_is_a_target_or_a_target_error() -> None:
     assert counts["TargetError"] > STRINGS // 4
 
 
+@pytest.mark.slow
 def test_an_executor_string_is_one_or_a_usage_error() -> None:
     random_ = random.Random(4)
     words = (

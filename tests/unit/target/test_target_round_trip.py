@@ -9,6 +9,7 @@ import json
 import string
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,6 +72,7 @@ def composites(draw: st.DrawFn) -> Any:
     return compose(parts, kinds), kinds
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(composites())
 def test_text_and_json_round_trip(generated: Any) -> None:

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.unit.host.installed import install
 
 from intarsia.cli.process import Termination
 from intarsia.host.discovery import find_plugins
 from intarsia.host.trial import try_plugin
 from intarsia_ir.writing.new_file import NewFile, atomic_write
 from intarsia_runtime.artifact.abandoned import temporary_folder
-
-from ..host.installed import install
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody waits")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
+from tests.unit.frontend.dynamic.test_open_plan import CASES, ML, F, body, drawn, hosted, looped, op
 
 import intarsia
 from intarsia.cli.main import main
@@ -22,8 +23,6 @@ from intarsia_onnx.dynamic.program_json import PROGRAM_FILE
 from intarsia_runtime.errors import ArtifactError, ModelError, UnsupportedError
 from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.executors.vm import VmExecutor
-
-from .test_open_plan import CASES, ML, F, body, drawn, hosted, looped, op
 
 pytest.importorskip("intarsia_llvm", reason="needs a backend whose kernels take sizes")
 

@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
+from tests.unit.frontend.onnx_models import node
 
 import intarsia
 from intarsia_ir.graph.guards import collecting_guards
@@ -17,8 +18,6 @@ from intarsia_ir.graph.verify import verify
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_onnx import from_onnx
 from intarsia_runtime.errors import ModelError, ResourceError, UnsupportedError
-
-from .onnx_models import node
 
 F32, I64, BOOL = np.float32, np.int64, np.bool_
 Feeds = Mapping[str, np.ndarray]

@@ -10,14 +10,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from tests.unit.frontend.contributed_cases import DOMAIN, Case, Const, check, expected, session
+from tests.unit.frontend.onnx_models import node
 
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_onnx import from_onnx
 from intarsia_runtime.errors import IntarsiaError, ModelError, UnsupportedError
-
-from .contributed_cases import DOMAIN, Case, Const, check, expected, session
-from .onnx_models import node
 
 RNG = np.random.default_rng(5)
 BATCH = {0: "B", 1: "S"}

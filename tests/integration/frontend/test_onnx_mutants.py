@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 from tests.e2e.model_mutants import check, mutants
+from tests.unit.frontend.onnx_models import model, node
 
 from intarsia_onnx import from_onnx
 from intarsia_runtime.errors import ModelError, UnsupportedError
-
-from .onnx_models import model, node
 
 
 def test_mutants_are_refused_with_a_reason() -> None:
