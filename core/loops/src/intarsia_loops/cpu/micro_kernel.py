@@ -26,7 +26,7 @@ fewer keeps several partial sums for each result, over interleaved steps of K.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
@@ -36,7 +36,7 @@ from intarsia_ir.tir.expr import (
     const,
     index,
 )
-from intarsia_ir.tir.stmt import Allocate, Stmt
+from intarsia_ir.tir.stmt import Allocate, Seq, Stmt
 from intarsia_ir.tir.walk import expr_nodes, statements, substitute
 from intarsia_runtime.dtype import DType
 
@@ -114,8 +114,7 @@ def register_tile(
     start, body = (initial, nest(())) if words is None else words.tile(acc, rows, lanes, fetched)
     stores = tile_stores(acc, size, epilogue, is_looped=is_one_of_several)
     loops = seq(_cleared(acc, lanes, start), body, stores)
-    operands = _distant_operands(epilogue, size, dtype)
-    return Allocate(acc, with_prefetch(tiling.prefetch, operands, loops))
+    return Allocate(acc, _with_operands_fetched(tiling, epilogue, size, dtype, loops))
 
 
 def _first_elements(
@@ -140,12 +139,14 @@ def _cleared(
     )
 
 
-def _distant_operands(
+def _with_operands_fetched(
+    tiling: CpuTiling,
     epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
     tile: tuple[int, int, int],
     dtype: DType,
-) -> Iterator[PrimExpr]:
-    """Yield the loads of large arrays in the epilogue of a tile, one a vector."""
+    body: Stmt,
+) -> Stmt:
+    """Return the loops of a tile while the large arrays that its epilogue reads are fetched."""
     rows, columns, lanes = tile
     row, column = TirVar("r"), TirVar("v")
     stored = epilogue(row, column, const(0, dtype))
@@ -154,10 +155,15 @@ def _distant_operands(
         for node in expr_nodes(statements(stored))
         if isinstance(node, Load) and typical(node.buffer.bytes) >= _DISTANT_BYTES
     ]
-    for r in range(rows if distant else 0):
-        for first in range(0, columns, lanes):
-            for read in distant:
-                yield substitute(read, {row: index(r), column: index(first)})
+    if tiling.prefetch is None or not distant:
+        return body
+
+    def fetch_row(r: PrimExpr) -> Stmt:
+        vectors = (index(first) for first in range(0, columns, lanes))
+        reads = (substitute(read, {row: r, column: v}) for v in vectors for read in distant)
+        return with_prefetch(tiling.prefetch, reads, Seq(()))
+
+    return seq(unrolled(rows, fetch_row, "r"), body)
 
 
 def _unrolled_rows(rows: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:

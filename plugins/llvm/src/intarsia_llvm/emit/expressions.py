@@ -348,6 +348,20 @@ class Expressions(Struct):
         known = self.positions.get((buffer, indices))
         if known is None:
             known = self.positions[buffer, indices] = position(buffer.shape, indices)
+        if known.variables is None:
+            return self._pointer(buffer, known)
+        # Copies of an unrolled loop ask for the same elements again and again.
+        at = " ".join(
+            [f"{id(known)}", self.summing, *[self.variable(var) for var in known.variables]]
+        )
+        pointer = self.w.shared.get(at)
+        if pointer is None:
+            pointer = self._pointer(buffer, known)
+            self.w.share(at, pointer)
+        return pointer
+
+    def _pointer(self, buffer: Buffer, known: Position) -> str:
+        """Write the address of a position."""
         terms, constant = self._terms(known)
         pointer = self.buffers[buffer]
         width = buffer.dtype.bytes

@@ -26,6 +26,7 @@ from intarsia_ir.tir.stmt import (
     Stmt,
     Store,
 )
+from intarsia_ir.tir.walk import expr_nodes, statements
 from intarsia_runtime.errors import UnsupportedError
 
 from .expressions import Expressions
@@ -209,7 +210,9 @@ class _Kernel(Struct):
 
     def _parallel(self, e: Expressions, loop: For) -> None:
         """Move the loop into a function, and let the threads run it."""
-        buffers, variables = free_names(loop)
+        stmts = list(statements(loop.body))
+        nodes = list(expr_nodes(stmts))
+        buffers, variables = free_names(loop.var, stmts, nodes)
         self.bodies += 1
         name = f"{self.name}.body{self.bodies}"
         inner = Expressions(FunctionWriter(self.declarations), scheduled=self.scheduled)
@@ -222,7 +225,7 @@ class _Kernel(Struct):
             parameters.append(f"i64 %i{number}")
             if var in e.least:
                 inner.least[var] = e.least[var]
-        slots = slots_of(loop.body)
+        slots = slots_of(nodes)
         inner.slot = "" if slots is None else "%slot"
         own = [] if slots is None else ["i64 %slot"]
         self._range(inner, loop, "%low", "%high", parallel=False)

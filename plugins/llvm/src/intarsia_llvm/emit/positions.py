@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, PrimExpr, Ramp
+from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, Load, PrimExpr, Ramp, TirVar
 from intarsia_ir.tir.forward import is_passed_number
 from intarsia_ir.tir.passes.affine import AffineSum
+from intarsia_ir.tir.walk import post_order
 
 
 class Position(Struct, frozen=True, eq=False):
@@ -18,10 +19,12 @@ class Position(Struct, frozen=True, eq=False):
     Attributes:
         constant: What does not depend on a variable.
         parts: What is no sum itself, with its factor; innermost dimension first.
+        variables: Those that decide it; ``None`` if it is read from memory, which may change.
     """
 
     constant: int
     parts: tuple[tuple[PrimExpr, int], ...]
+    variables: tuple[TirVar, ...] | None
 
 
 def position(shape: tuple[int, ...], indices: tuple[PrimExpr, ...]) -> Position:
@@ -32,9 +35,14 @@ def position(shape: tuple[int, ...], indices: tuple[PrimExpr, ...]) -> Position:
         parts += _parts(index.base if isinstance(index, Ramp) else index, stride)
         stride *= size
     parts = _whole(parts)
+    variable = tuple([part for part in parts if not isinstance(part[0], IntImm)])
+    nodes = list(post_order(*[part for part, _ in variable]))
     return Position(
         sum(part.value * factor for part, factor in parts if isinstance(part, IntImm)),
-        tuple([part for part in parts if not isinstance(part[0], IntImm)]),
+        variable,
+        None
+        if any(isinstance(node, Load) for node in nodes)
+        else tuple([node for node in nodes if isinstance(node, TirVar)]),
     )
 
 

@@ -9,24 +9,26 @@ in their caches. Threads take turns where there are fewer slots than threads.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from functools import reduce
 
 from intarsia_ir.tir.expr import CallTarget, IntImm, PrimExpr, minimum
-from intarsia_ir.tir.stmt import Stmt
-from intarsia_ir.tir.walk import expr_nodes, statements
 
 from ..functions import THREAD_SLOT
 from .expressions import Expressions
 from .writer import FunctionWriter
 
 
-def slots_of(body: Stmt) -> PrimExpr | None:
-    """Return how many threads may run a loop at once, 1 to 64; ``None`` if it needs no slots."""
+def slots_of(nodes: Iterable[PrimExpr]) -> PrimExpr | None:
+    """Return how many threads may run a loop at once, 1 to 64; ``None`` if it needs no slots.
+
+    Args:
+        nodes: The nodes of all expressions in its body.
+    """
     counts = [
         node.args[0]
-        for node in expr_nodes(statements(body))
+        for node in nodes
         if isinstance(node, CallTarget) and node.function == THREAD_SLOT
     ]
     return reduce(minimum, counts) if counts else None

@@ -3,22 +3,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import Load, TirVar
-from intarsia_ir.tir.stmt import Allocate, Barrier, For, IfStmt, Invoke, LetStmt, Seq, Store
-from intarsia_ir.tir.walk import expr_nodes, statements
+from intarsia_ir.tir.expr import Load, PrimExpr, TirVar
+from intarsia_ir.tir.stmt import Allocate, Barrier, For, IfStmt, Invoke, LetStmt, Seq, Stmt, Store
 
 
-def free_names(loop: For) -> tuple[list[Buffer], list[TirVar]]:
-    """Return what the body uses from outside, in order of first use."""
+def free_names(
+    var: TirVar, stmts: Iterable[Stmt], nodes: Iterable[PrimExpr]
+) -> tuple[list[Buffer], list[TirVar]]:
+    """Return what the body of a loop uses from outside, in order of first use.
+
+    Args:
+        var: The loop's variable.
+        stmts: The statements of its body.
+        nodes: The nodes of their expressions.
+    """
     buffers: dict[Buffer, None] = {}
     variables: dict[TirVar, None] = {}
     own_buffers: set[Buffer] = set()
-    own_variables = {loop.var}
+    own_variables = {var}
 
-    stmts = list(statements(loop.body))
     for stmt in stmts:
         match stmt:
             case For() | LetStmt():
@@ -31,7 +38,7 @@ def free_names(loop: For) -> tuple[list[Buffer], list[TirVar]]:
                 pass
             case _:
                 assert_never(stmt)
-    for node in expr_nodes(stmts):
+    for node in nodes:
         if isinstance(node, Load):
             buffers.setdefault(node.buffer)
         elif isinstance(node, TirVar):
