@@ -125,17 +125,22 @@ def _looked_up(values: Sequence[int], number: PrimExpr) -> PrimExpr:
     return result
 
 
-def tile_versions(rows: PrimExpr, largest: int, version: Callable[[tuple[int, ...]], Stmt]) -> Stmt:
+def tile_versions(
+    rows: PrimExpr, largest: int, version: Callable[[tuple[int, ...]], Stmt], *, least: int = 1
+) -> Stmt:
     """Return a version for few rows, a row at a time, and one whose tiles are large and small.
 
     Args:
         rows: How many rows there are.
         largest: Rows of the largest tile.
         version: ``version(sizes)``: the loops with tiles of such sizes.
+        least: How many rows there are at least.
     """
     sizes = (largest, _FULL) if largest > _FULL else (largest,)
     wide = version(sizes)
-    return wide if sizes[-1] == 1 else IfStmt(rows < sizes[-1], version((1,)), wide)
+    if sizes[-1] <= least:
+        return wide
+    return IfStmt(rows < sizes[-1], version((1,)), wide)
 
 
 def for_row_tiles(

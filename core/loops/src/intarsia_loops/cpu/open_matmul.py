@@ -173,7 +173,7 @@ class _Blocks:
                 return seq(made, serial(count, stored, "r"))
 
             filled = serial(product.k, lambda k: seq(clear(k), row(k)), "k")
-            return Allocate(panel, Allocate(sums, seq(filled, self._cover(rows, limit, tile))))
+            return Allocate(panel, Allocate(sums, seq(filled, self._cover(rows, limit, tile, 1))))
 
         return parallel(index(prod(product.batch)), item)
 
@@ -218,7 +218,9 @@ class _Blocks:
                 dtype=product.a.dtype,
             )
 
-        body = self._cover(index(product.m), largest, tile)
+        # Columns are at least a vector here, and so are rows in attention of a text to itself.
+        least = tiling.lanes if product.m == product.n else 1
+        body = self._cover(index(product.m), largest, tile, least)
         if panel is None:
             return body
         filled = transpose_into_panel(
@@ -226,12 +228,16 @@ class _Blocks:
         )
         return Allocate(panel, seq(filled, body))
 
-    def _cover(self, rows: PrimExpr, largest: int, tile: Callable[[PrimExpr, int], Stmt]) -> Stmt:
-        """Cover the rows with tiles."""
+    def _cover(
+        self, rows: PrimExpr, largest: int, tile: Callable[[PrimExpr, int], Stmt], least: int
+    ) -> Stmt:
+        """Cover the rows, ``least`` or more, with tiles."""
         if isinstance(rows, IntImm):
             limit = best_rows(rows.value, largest)
             return for_parts(cut(rows.value, limit), tile, "m")
-        return tile_versions(rows, largest, lambda sizes: for_row_tiles(rows, sizes, tile))
+        return tile_versions(
+            rows, largest, lambda sizes: for_row_tiles(rows, sizes, tile), least=least
+        )
 
     def _single_elements(self) -> Stmt:
         """Compute a product of few columns, element by element."""

@@ -67,7 +67,7 @@ declare extern_weak void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)
 @intarsia.error.kind = private unnamed_addr constant [11 x i8] c"ValueError\\00"
 @intarsia.error.count = private unnamed_addr constant [26 x i8] c"wrong number of arguments\\00"
 
-define internal i32 @intarsia.fail(ptr %message) noinline cold #0 {
+define internal i32 @intarsia.fail(ptr %message) noinline optnone cold #0 {
   %absent = icmp eq ptr @TVMFFIErrorSetRaisedFromCStr, null
   br i1 %absent, label %done, label %tell
 tell:

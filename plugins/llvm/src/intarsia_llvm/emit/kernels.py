@@ -12,7 +12,7 @@ from typing import assert_never
 from msgspec import Struct, field
 
 from intarsia_ir.tir.expr import IntImm
-from intarsia_ir.tir.forward import KERNEL
+from intarsia_ir.tir.forward import KERNEL, forwarded
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import (
     Allocate,
@@ -73,15 +73,18 @@ class _Kernel(Struct):
     def function(self, function: PrimFunc) -> None:
         e = Expressions(FunctionWriter(self.declarations), scheduled=self.scheduled)
         parameters: list[str] = []
+        # A forward becomes part of its callers; what it says of its parameters is said of others'.
+        inlined = forwarded(function) is not None
+        kind, attributes = ("ptr", "alwaysinline") if inlined else ("ptr noalias", "noinline")
         for number, buffer in enumerate(function.params):
             e.buffers[buffer] = f"%p{number}"
-            parameters.append(f"ptr noalias %p{number}")
+            parameters.append(f"{kind} %p{number}")
         for number, size in enumerate(function.sizes):
             e.variables[size] = f"%s{number}"
             e.least[size] = 0
             parameters.append(f"i64 %s{number}")
         self.stmt(e, function.body, parallel=not self.declarations.serial)
-        self._close_function(self.name, parameters, e.w, "noinline", self.linkage)
+        self._close_function(self.name, parameters, e.w, attributes, self.linkage)
 
     def _close_function(
         self,

@@ -137,11 +137,12 @@ def _exported(module: TensorModule, model: CodegenMachine, threads: int, kernels
     statics, declarations = ModuleConstants(), kernels.declarations
     shared = {forwarded(function) for function in module.functions}
     own = [function for function in module.functions if function.name not in shared]
-    texts = [emit_wrapper(function, statics, declarations) for function in own]
-    texts = [_quickly_compiled(text) for text in (*texts, emit_main(module, statics, declarations))]
+    texts = [_unoptimized(emit_wrapper(function, statics, declarations)) for function in own]
+    main = emit_main(module, statics, declarations)
+    texts.append(main if len(main) < _LONG else _unoptimized(main))
     for function in module.functions:
         if forwarded(function) is not None:
-            texts.append(emit_kernel(function, declarations, "hidden", scheduled=True))
+            texts.append(emit_kernel(function, declarations, "internal", scheduled=True))
     texts += [] if module.plan.open is None else [emit_plan_sizes(module.plan, declarations)]
     stamp = f"@{PLAN_STAMP} = constant i64 {plan_stamp(module.plan)}"
     steps = (RUN_STEPS_TEXT, *((RUN_OPEN_STEPS_TEXT,) if calls_open_regions(module.plan) else ()))
@@ -149,13 +150,12 @@ def _exported(module: TensorModule, model: CodegenMachine, threads: int, kernels
     return _text(module.name, model, (*frame, *statics.lines, *kernels.texts, *texts), kernels)
 
 
-def _quickly_compiled(text: str) -> str:
-    """Have LLVM compile a long function without optimizing it: it only calls kernels.
+def _unoptimized(text: str) -> str:
+    """Have LLVM compile a function without optimizing it, as it only calls kernels.
 
-    Its passes take superlinear time for one block of 100,000 instructions, to save some loads.
+    That takes half of the time. For one block of 100,000 instructions its passes take superlinear
+    time, to save some loads.
     """
-    if len(text) < _LONG:
-        return text
     return text.replace(_ATTRIBUTES, f" noinline optnone{_ATTRIBUTES}", 1)
 
 

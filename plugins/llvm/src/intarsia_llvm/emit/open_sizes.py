@@ -125,7 +125,9 @@ class _PlanSizes:
         self._store_outputs()
         name = f"intarsia_plan_sizes{f'_{stage}' if stage else ''}"
         body = [*w.allocas, *w.lines, "  ret i32 0", "}", ""]
-        return "\n".join([f"define i32 @{name}(ptr %frame) #0 {{", "start:", *body])
+        return "\n".join(
+            [f"define i32 @{name}(ptr %frame) noinline optnone #0 {{", "start:", *body]
+        )
 
     def _require(self, holds: str, status: int) -> None:
         """Return from the function unless a condition holds."""

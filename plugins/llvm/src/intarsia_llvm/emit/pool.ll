@@ -49,7 +49,7 @@ declare extern_weak i32 @sched_setaffinity(i32, i64, ptr)
 ; Let loops be shared between %count threads of the pool in %pool, unless the target fixed the number.
 ; Memory that is new, or of the process that this one was forked from, is made ready first. -1: there
 ; are no threads here.
-define i32 @intarsia_begin_threads(ptr %pool, i32 %count) #0 {
+define i32 @intarsia_begin_threads(ptr %pool, i32 %count) noinline optnone #0 {
 start:
   %create = icmp eq ptr @pthread_create, null
   %sem = icmp eq ptr @sem_init, null
@@ -88,7 +88,7 @@ ready:
 
 ; Leave the pool. If this code made threads of it, all end, since they run this code; whoever shares a
 ; loop next makes new ones.
-define void @intarsia_end_threads() #0 {
+define void @intarsia_end_threads() noinline optnone #0 {
 start:
   %pool = load ptr, ptr @intarsia.pool, align 8
   %none = icmp eq ptr %pool, null
@@ -267,7 +267,7 @@ over:
 }
 
 ; Make threads until there are %others; fewer if the system gives no more.
-define internal void @intarsia.hire(ptr %pool, i32 %others) noinline #0 {
+define internal void @intarsia.hire(ptr %pool, i32 %others) noinline optnone #0 {
 start:
   %started.slot = getelementptr i8, ptr %pool, i64 384
   %started = load i32, ptr %started.slot, align 4

@@ -51,12 +51,12 @@ declare extern_weak void @GOMP_parallel(ptr, ptr, i32, i32)
 declare extern_weak i32 @omp_get_thread_num()
 declare extern_weak i32 @omp_get_num_threads()
 
-define void @intarsia_set_threads(i32 %count) #0 {
+define void @intarsia_set_threads(i32 %count) noinline optnone #0 {
   store i32 %count, ptr @intarsia.threads, align 4
   ret void
 }
 
-define internal void @intarsia.worker(ptr %job) #0 {
+define internal void @intarsia.worker(ptr %job) noinline optnone #0 {
   %thread = call i32 @omp_get_thread_num()
   %threads = call i32 @omp_get_num_threads()
   %body = load ptr, ptr %job, align 8
