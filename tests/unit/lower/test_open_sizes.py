@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia_ir.graph.expr import Expr, Function, Var, call, constant, get_item
+from intarsia_ir.graph.expr import Call, Expr, Function, Var, call, constant, get_item
 from intarsia_ir.graph.op import Op, OpAttrs, OpKind, operator
 from intarsia_ir.graph.types import TensorType, Type, variable
 from intarsia_ir.tir.evaluate import numpy_dtype
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import Lowered
 from intarsia_loops.cpu.layout import use_channels_last
+from intarsia_loops.cpu.operators import Dense
 from intarsia_loops.cpu.softmax import softmax_kernel
 from intarsia_loops.cpu.table import Schedules
 from intarsia_loops.typical import TYPICAL, typical
@@ -148,6 +149,18 @@ def test_one_lowering_is_right_at_every_size(name: str) -> None:
 _PRODUCT = lowered(
     apply("matmul", a := x("a", N, M, 5), b := x("b", N, M * 2, 5), transpose_b=True), a, b
 )
+
+
+@pytest.mark.parametrize(("pixels", "few"), [(8, True), (2, False)])
+def test_a_small_product_of_samples_has_tiles_for_few_rows(pixels: int, few: bool) -> None:
+    images = x("x", variable("N"), pixels, 8)
+    features = apply("mean", apply("matmul", images, weight(8, 32)), axes=(1,), keepdims=False)
+    function, made = lowered(apply("matmul", features, weight(32, 4)), images)
+    head = use_channels_last(function, tiling_of(make_target(), DType.FLOAT32)).body
+    assert isinstance(head, Call)
+    assert head.attrs == Dense.Attrs(outputs=4, few=few)
+    for sizes in ({"N": 1}, {"N": 2}, {"N": 5}, {"N": 9}):
+        check(function, made, sizes)
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ from intarsia_ir.graph.expr import (
 )
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, TupleType
-from intarsia_ir.graph.typical import typical_values
+from intarsia_ir.graph.typical import BATCH, typical_values
 from intarsia_ir.graph.walk import children, post_order, with_children
 from intarsia_ir.ops import qnn_linear
 from intarsia_ir.ops.binary import Add
@@ -42,6 +42,7 @@ from intarsia_ir.ops.reduce import ReduceOp
 from intarsia_ir.ops.sampling import GridSample
 from intarsia_ir.ops.shape import Concatenate, Reshape, Transpose
 from intarsia_ir.reduced import is_reduced
+from intarsia_ir.regions.work import count_flops
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import product
 
@@ -104,6 +105,9 @@ from .tiling import CpuTiling, bf16x2_width, block_width
 _FLOATS = (DType.FLOAT32,)
 _POOLS = (MaxPool, AvgPool)
 
+_SMALL = 16
+"""Share of a function's arithmetic of which a product may take half as long again, unnoticed."""
+
 
 def use_channels_last(function: Function, tiling: CpuTiling, *, winograd: bool = False) -> Function:
     """Return an equivalent function over this backend's operators.
@@ -113,8 +117,10 @@ def use_channels_last(function: Function, tiling: CpuTiling, *, winograd: bool =
         tiling: Register tile of the machine.
         winograd: Whether 3x3 convolutions that gain by Winograd's method are computed so.
     """
-    layout = _Layout(tiling, winograd, typical_values(function.params), users_of(function))
-    for node in post_order(function.body):
+    sizes, nodes = typical_values(function.params), list(post_order(function.body))
+    flops = sum(count_flops(node, sizes) for node in nodes if isinstance(node, Call))
+    layout = _Layout(tiling, winograd, sizes, flops, users_of(function))
+    for node in nodes:
         layout.visit(node)
     body = layout.plain(function.body)
     return function if body is function.body else dataclasses.replace(function, body=body)
@@ -127,6 +133,7 @@ class _Layout(Struct):
         tiling: Register tile, which decides how weights are packed.
         winograd: Whether Winograd's method may be used.
         sizes: What size variables are taken for.
+        flops: Arithmetic operations of the whole function, of such sizes.
         users: Who uses each node of the model.
         first: Node to its equivalent in the model's layout.
         last: Node to its equivalent channels last.
@@ -136,6 +143,7 @@ class _Layout(Struct):
     tiling: CpuTiling
     winograd: bool
     sizes: Mapping[str, int]
+    flops: int
     users: Users
     first: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
     last: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
@@ -376,11 +384,12 @@ class _Layout(Struct):
             return True
         *rows, _ = tensor_type(a).shape
         depth, outputs = b.data.shape[::-1] if attrs.transpose_b else b.data.shape
-        width = product_width(typical(product(rows), self.sizes), depth, outputs, self.tiling)
+        count = typical(product(rows), self.sizes)
+        width = product_width(count, depth, outputs, self.tiling)
         packed = self._pack(b, ("dense", attrs.transpose_b, width))
-        self.first[node] = call(
-            Dense, self.plain(a), packed, attrs=Dense.Attrs(outputs=outputs), span=node.span
-        )
+        few = opened and count <= BATCH and _SMALL * count_flops(node, self.sizes) <= self.flops
+        made = Dense.Attrs(outputs=outputs, few=few)
+        self.first[node] = call(Dense, self.plain(a), packed, attrs=made, span=node.span)
         return True
 
     def _transposed_b(self, node: Call, attrs: Matmul.Attrs) -> bool:

@@ -252,9 +252,15 @@ class Dense(Op):
     """Product of ``a[..., K]`` and ``weight[blocks, K, width]``."""
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
-        """``outputs``: columns of the result."""
+        """What the types do not say.
+
+        Attributes:
+            outputs: Columns of the result.
+            few: Whether there are nearly always few rows, and little to do beside other layers.
+        """
 
         outputs: int
+        few: bool = False
 
     @staticmethod
     def type_rule(attrs: Attrs, a: TensorType, _weight: TensorType) -> TensorType:

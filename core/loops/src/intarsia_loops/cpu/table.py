@@ -138,7 +138,7 @@ class Schedules(Struct, frozen=True):
             return anchor.function(dense_loops(*args))
         # Two open axes behind the batch are the pixels of an image.
         is_image = sum(isinstance(size, Dim) for size in outer[1:]) > 1
-        return anchor.function(open_dense_loops(*args, many=is_image))
+        return anchor.function(open_dense_loops(*args, many=is_image, few=attrs.few))
 
     def matmul(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``matmul`` of two values known at run time."""
