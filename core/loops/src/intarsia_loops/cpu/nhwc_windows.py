@@ -93,7 +93,7 @@ Code is as long as the number of border columns times that of taps: for larger w
 
 
 class _Taps(Struct, frozen=True):
-    """The taps of a row of a window that exist: the first one, and how many."""
+    """The taps along an axis of a window that exist: the first one, and how many."""
 
     start: PrimExpr
     count: PrimExpr | int
@@ -101,13 +101,12 @@ class _Taps(Struct, frozen=True):
 
 def _row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimExpr) -> Stmt:
     """Compute a row of results."""
-    window, lanes = work.window, tiling.lanes
+    window, lanes, tap_rows = work.window, tiling.lanes, _taps_of_row(work.window, row)
     low, high = window.interior(1)
 
     def edge(column: PrimExpr | int) -> Stmt:
-        return _pixel_group(
-            work, lanes, (image, row, index(column)), 1, _taps_of_column(window, column)
-        )
+        taps = (tap_rows, _taps_of_column(window, column))
+        return _pixel_group(work, lanes, (image, row, index(column)), 1, taps)
 
     def border(start: int, end: int) -> list[Stmt]:
         if low + window.output[1] - high > _MOST_UNROLLED:
@@ -115,7 +114,7 @@ def _row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimExpr) -
         return [edge(column) for column in range(start, end)]
 
     stmts = border(0, low)
-    all_taps = _Taps(index(0), window.kernel[1])
+    all_taps = (tap_rows, _Taps(index(0), window.kernel[1]))
     for part in cut(high - low, tiling.neighbours) if high > low else ():
         first = part.start + low
         stmts.append(
@@ -139,13 +138,17 @@ def _open_row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimEx
     window, lanes, large = work.window, tiling.lanes, tiling.neighbours
     columns, stride = index(window.output[1]), window.strides[1]
     low, count = TirVar("low"), TirVar("count")
+    tap_row, tap_count = TirVar("tap_row"), TirVar("tap_rows")
+    given, tap_rows = _taps_of_row(window, row), _Taps(tap_row, tap_count)
     last = index(window.size[1]) + (window.padding[1] - window.span(1, 1))
     high = maximum(minimum(columns, last // stride + 1), low)
     interior = [
         (low, minimum(index(-(-window.padding[1] // stride)), columns)),
         (count, high - low),
+        (tap_row, given.start),
+        (tap_count, index(given.count)),
     ]
-    all_taps = _Taps(index(0), window.kernel[1])
+    all_taps = (tap_rows, _Taps(index(0), window.kernel[1]))
 
     def edge(number: PrimExpr) -> Stmt:
         column, start, taps = TirVar("column"), TirVar("start"), TirVar("taps")
@@ -155,7 +158,7 @@ def _open_row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimEx
             (start, inside.start),
             (taps, index(inside.count)),
         ]
-        own = _Taps(start, taps)
+        own = (tap_rows, _Taps(start, taps))
         return let_all(bound, _pixel_group(work, lanes, (image, row, column), 1, own))
 
     def version(size: int) -> Stmt:
@@ -168,9 +171,18 @@ def _open_row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimEx
 
     small = max(1, large // 2)
     fitting = binary(BinaryOp.OR, count >= _FEW, (count + (large - 1)) % large >= small)
-    wide = IfStmt(fitting, version(large), version(small))
-    middle = IfStmt(count >= large, wide, IfStmt(count >= small, version(small), version(1)))
+    fitting = binary(BinaryOp.AND, count >= large, fitting)
+    narrow = IfStmt(count >= small, version(small), version(1))
+    middle = IfStmt(fitting, version(large), narrow)
     return let_all(interior, seq(serial(columns - count, edge, "x"), middle))
+
+
+def _taps_of_row(window: Window, row: PrimExpr) -> _Taps:
+    """Return the taps of the window of a row that are inside the input."""
+    if not isinstance(window.size[0], Dim) and window.interior(0) == (0, window.output[0]):
+        return _Taps(index(0), window.kernel[0])
+    low, high = _inside(window, 0, row)
+    return _Taps(low, high - low)
 
 
 def _taps_of_column(window: Window, column: PrimExpr | int) -> _Taps:
@@ -195,9 +207,9 @@ def _pixel_group(
     lanes: int,
     pixel: tuple[PrimExpr, PrimExpr, PrimExpr],
     pixels: int,
-    taps: _Taps,
+    taps: tuple[_Taps, _Taps],
 ) -> Stmt:
-    """Compute ``pixels`` neighbours for all channels."""
+    """Compute ``pixels`` neighbours for all channels; ``taps`` of rows and of columns."""
     channels = work.data.shape[3]
     stmts: list[Stmt] = []
     for part in cut(channels, lanes):
@@ -217,19 +229,16 @@ def _vectors(
     work: NhwcWindows,
     pixel: tuple[PrimExpr, PrimExpr, PrimExpr],
     pixels: int,
-    taps: _Taps,
+    taps: tuple[_Taps, _Taps],
     channels: tuple[PrimExpr, int],
 ) -> Stmt:
     """Compute ``pixels`` neighbours for one vector of channels."""
-    image, row, column = pixel
-    first, lanes = channels
+    (image, row, column), (tap_rows, tap_columns) = pixel, taps
+    low, (first, lanes) = tap_rows.start, channels
     window = work.window
     (sh, sw), (dh, dw) = window.strides, window.dilation
     acc = Buffer("acc", (pixels, lanes), work.start.dtype, MemoryScope.REGISTER)
     top = row * sh - window.padding[0]
-    low, high = _inside(window, 0, row)
-    if not isinstance(window.size[0], Dim) and window.interior(0) == (0, window.output[0]):
-        low, high = index(0), index(window.kernel[0])
 
     def each(body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
         return unrolled(pixels, lambda r: vectorized(lanes, lambda i: body(r, i)))
@@ -245,24 +254,24 @@ def _vectors(
 
     def rows_of(number: PrimExpr) -> Stmt:
         def tap_at_column(k: PrimExpr) -> Stmt:
-            return tap(low + number, k + taps.start)
+            return tap(low + number, k + tap_columns.start)
 
-        if isinstance(taps.count, int) and taps.count <= _MOST_UNROLLED:
-            return unrolled(taps.count, tap_at_column, "kw")
-        return serial(taps.count, tap_at_column, "kw")
+        if isinstance(tap_columns.count, int) and tap_columns.count <= _MOST_UNROLLED:
+            return unrolled(tap_columns.count, tap_at_column, "kw")
+        return serial(tap_columns.count, tap_at_column, "kw")
 
     def sums() -> Stmt:
         clear = each(lambda r, i: store(acc, (r, i), work.start))
-        if taps.count == 0:
+        if tap_columns.count == 0:
             return clear
-        if work.micro_kernel is None or not isinstance(taps.count, int):
-            return seq(clear, serial(high - low, rows_of, "kh"))
-        x = column * sw + taps.start * dw - window.padding[1]
+        if work.micro_kernel is None or not isinstance(tap_columns.count, int):
+            return seq(clear, serial(tap_rows.count, rows_of, "kh"))
+        x = column * sw + tap_columns.start * dw - window.padding[1]
         element = load(work.data, image, top + low * dh, x, first)
-        tap_of = (low, taps.start, first)
-        return work.micro_kernel(acc, element, tap_of, (high - low, taps.count))
+        tap_of = (low, tap_columns.start, first)
+        return work.micro_kernel(acc, element, tap_of, (index(tap_rows.count), tap_columns.count))
 
-    count = maximum(high - low, 0) * taps.count
+    count = maximum(index(tap_rows.count), 0) * tap_columns.count
     body = seq(
         sums(),
         each(

@@ -271,18 +271,22 @@ class _OpenProduct(Struct, frozen=True):
             values = [(begin, panel * in_panel), (end, minimum(begin + in_panel, counts[0]))]
             for some, count in zip(smaller, counts[1:], strict=True):
                 values.append((some, select(end >= counts[0], count, index(0))))
+            total = TirVar("tiles")
+            values.append((total, sum(smaller, end - begin)))
             part = (begin, end, *smaller)
-            return let_all(
-                values, serial(number, lambda c: self._panel(block + c, used, part), "n")
-            )
+
+            def multiply(c: PrimExpr) -> Stmt:
+                number = TirVar("block")
+                return LetStmt(number, block + c, self._panel(number, used, part, total))
+
+            return let_all(values, serial(number, multiply, "n"))
 
         return let_all(bound, parallel(counted(BinaryOp.MUL, panels, groups), item))
 
-    def _panel(self, block: PrimExpr, used: int, part: Sequence[PrimExpr]) -> Stmt:
+    def _panel(self, block: PrimExpr, used: int, part: Sequence[PrimExpr], total: PrimExpr) -> Stmt:
         """Multiply a panel with a block: its large tiles, and smaller ones behind the last."""
         tiles = self.tiles
         begin, end, *smaller = part
-        total = sum(smaller, end - begin)
         before, done = begin * tiles.sizes[0], index(0)
         stmts: list[Stmt] = []
         for size, count in zip(tiles.sizes, (end - begin, *smaller), strict=True):
