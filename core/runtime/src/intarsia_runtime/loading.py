@@ -58,9 +58,8 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from .artifact.plan import CallPlan, TensorSpec
@@ -415,7 +414,7 @@ Loader: TypeAlias = "LoadFunction | CodeLoader"
 """What an entry point of the group ``intarsia.loaders`` names."""
 
 
-class PlanExecutable(Protocol):
+class PlanExecutable(AbstractContextManager["PlanExecutable"], Protocol):
     """A loaded artifact of a plan, whatever drives it."""
 
     @property
@@ -448,20 +447,6 @@ class PlanExecutable(Protocol):
 
     def close(self) -> None:
         """Free what it holds; harmless when repeated."""
-        ...
-
-    def __enter__(self) -> PlanExecutable:
-        """Return itself."""
-        ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
-        """Close it."""
         ...
 
 

@@ -19,8 +19,7 @@ Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 class AotExecutor(PlanExecutor):
     """Runs a loaded artifact. Safe to share between threads; runs are one at a time.
 
-    Args:
-        program: The loaded artifact, owned by the executor from now on.
+    Arguments are those of :class:`.ProgramExecutor`.
     """
 
     def __init__(self, program: LoadedProgram) -> None:

@@ -38,8 +38,7 @@ class ProfileRow(Struct, frozen=True):
 class GraphExecutor(PlanExecutor):
     """Runs a loaded artifact step by step. Slower than the ``aot`` executor, with the same results.
 
-    Args:
-        program: The loaded artifact, owned by the executor from now on.
+    Arguments are those of :class:`.ProgramExecutor`.
     """
 
     def __init__(self, program: LoadedProgram) -> None:

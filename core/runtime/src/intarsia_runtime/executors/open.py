@@ -14,15 +14,15 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..abi import ArgumentBlock, SafeCall, array_dtype, point_at
-from ..artifact.passport import Passport
 from ..artifact.plan import THREADS, CallPlan, OpenSizes, TensorSpec
 from ..artifact.signature import ValueSpec
-from ..closing import Closing
 from ..errors import ModelError
+from ..memory import ResultMemory
 from ..open_memory import OpenMemory
 from ..program import LoadedProgram
 from ..size import value_of
 from .graph import ProfileRow, check_repeat, profile_walk
+from .planned import ProgramExecutor
 from .random_inputs import random_states
 from .signature import (
     Inputs,
@@ -38,30 +38,31 @@ from .steps import PlanWalk, SeeRegion
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
 
-class OpenExecutor(Closing):
+class OpenExecutor(ProgramExecutor):
     """Runs a loaded artifact of open sizes. Safe to share between threads; runs are one at a time.
 
-    Args:
-        program: The loaded artifact, owned by the executor from now on.
+    Arguments are those of :class:`.ProgramExecutor`.
     """
 
     def __init__(self, program: LoadedProgram) -> None:
+        super().__init__(program)
         plan = program.passport.plan
         assert plan.open is not None  # what opens an artifact asks
-        self._program = program
         self._sizes: OpenSizes = plan.open
         self._names = tuple(spec.name for spec in plan.inputs)
         self._draws = random_states(plan.inputs)
         self._rows = tuple((spec, array_dtype(spec)) for spec in plan.inputs)
         self._output_names = tuple(spec.name for spec in plan.outputs)
-        self._output_types = tuple(array_dtype(spec) for spec in plan.outputs)
         self._call = SafeCall(program.main.function)
         self._shapes: Shapes | None = None  # of the inputs that the memory is laid out for
         self._late = tuple(
             number for number, spec in enumerate(plan.outputs) if self._sizes.stage(*spec.shape)
         )
+        outputs = [(n, spec.name, array_dtype(spec)) for n, spec in enumerate(plan.outputs)]
+        self._early = [row for row in outputs if row[0] not in self._late]
         self._arguments = ArgumentBlock(())
         self._call_arguments: tuple[int | None, ...] = ()
+        self._kept, self._memory = ResultMemory(), None
         self._made: list[OutputRow] = []  # the outputs that the inputs decide, for these shapes
 
     @property
@@ -73,16 +74,6 @@ class OpenExecutor(Closing):
     def outputs(self) -> tuple[ValueSpec, ...]:
         """Outputs of the model, in its order."""
         return self.passport.signature.outputs
-
-    @property
-    def passport(self) -> Passport:
-        """What the artifact says of itself."""
-        return self._program.passport
-
-    @property
-    def threads(self) -> int:
-        """Threads that parallel loops use."""
-        return self._program.threads
 
     def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
         """Compute the outputs, as new arrays by name in the model's order.
@@ -105,7 +96,7 @@ class OpenExecutor(Closing):
                 results = self._room()
                 self._invoke(memory, arrays, results)
             else:
-                results = new_outputs(self._made)
+                results = new_outputs(self._made, self._memory)
                 point_at(self._arguments.tensors, arrays + results)
                 self._call_main(memory)
         return dict(zip(self._output_names, results, strict=True))
@@ -124,25 +115,13 @@ class OpenExecutor(Closing):
         return not self._late
 
     def output_shapes(self, shapes: Shapes) -> Shapes:
-        """Return the shapes of the outputs for inputs of some shapes, in the model's order.
-
-        Raises:
-            ModelError: The model takes no inputs of these shapes.
-        """
+        """As :meth:`.AotExecutor.output_shapes`."""
         with self._program.lock:
             memory = self._lay_out(shapes)
             return tuple([memory.shape(number) for number in range(len(self._output_names))])
 
     def run_at(self, shapes: Shapes, addresses: Sequence[int]) -> None:
-        """Compute outputs from inputs in memory of the caller, who answers for all of it.
-
-        Args:
-            shapes: Shapes of the inputs; their elements lie in order, and have the model's types.
-            addresses: Of the inputs, then of memory for the outputs, which overlaps nothing.
-
-        Raises:
-            ModelError: The model takes no inputs of these shapes.
-        """
+        """As :meth:`.AotExecutor.run_at`."""
         with self._program.lock:
             memory = self._lay_out(shapes)
             for tensor, address in zip(self._arguments.tensors, addresses, strict=True):
@@ -150,16 +129,7 @@ class OpenExecutor(Closing):
             self._call_main(memory)
 
     def profile(self, inputs: Inputs, repeat: int = 1) -> tuple[ProfileRow, ...]:
-        """Time each step for the sizes of these inputs.
-
-        Args:
-            inputs: As for :meth:`run`.
-            repeat: Runs to take the median of; one more goes before them to warm up.
-
-        Raises:
-            UsageError: ``repeat`` is less than 1.
-            ModelError: As :meth:`run`.
-        """
+        """Time each step for the sizes of these inputs, as :meth:`.GraphExecutor.profile`."""
         check_repeat(repeat)
         arrays = self._arrays(inputs)
         program = self._program
@@ -168,16 +138,7 @@ class OpenExecutor(Closing):
             return profile_walk(walk, lambda: walk.run(arrays, results), repeat)
 
     def walk_regions(self, inputs: Inputs, see: SeeRegion) -> dict[str, np.ndarray]:
-        """Run, and show what every region took and gave before the next step runs.
-
-        Args:
-            inputs: As for :meth:`run`.
-            see: Called with the name of a region, its inputs and its outputs; they are views that
-                later steps overwrite.
-
-        Returns:
-            The outputs.
-        """
+        """Run, and show regions, as :meth:`.GraphExecutor.walk_regions`."""
         arrays = self._arrays(inputs)
         with self._program.lock:
             walk, results = self._walk(arrays)
@@ -192,14 +153,10 @@ class OpenExecutor(Closing):
 
     def _room(self) -> list[np.ndarray]:
         """Return new outputs for the sizes laid out; those whose sizes steps compute come later."""
-        results = new_outputs(self._made)
+        results = new_outputs(self._made, self._memory)
         for number in self._late:
             results.insert(number, _NOTHING)
         return results
-
-    def close(self) -> None:
-        """Free code, weights and workspace; harmless when repeated."""
-        self._program.close()
 
     def _arrays(self, inputs: Inputs) -> list[np.ndarray]:
         """Return contiguous arrays of the right element types in the model's order."""
@@ -228,13 +185,8 @@ class OpenExecutor(Closing):
             self._arguments = block = ArgumentBlock(specs, program.leading)
             handle = program.main.handle or None
             self._call_arguments = (handle, block.address, block.count, block.result_address)
-            self._made = [
-                (name, memory.shape(number), dtype)
-                for number, (name, dtype) in enumerate(
-                    zip(self._output_names, self._output_types, strict=True)
-                )
-                if number not in self._late
-            ]
+            self._made = [(name, memory.shape(n), dtype) for n, name, dtype in self._early]
+            self._memory = self._kept.if_large(self._made)
             self._shapes = shapes
         return memory
 

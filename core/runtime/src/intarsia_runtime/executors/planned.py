@@ -16,16 +16,37 @@ from .random_inputs import random_states
 from .signature import CheckedSignature, Inputs
 
 
-class PlanExecutor(Closing):
-    """Runs a loaded artifact by its plan.
+class ProgramExecutor(Closing):
+    """Owns a loaded artifact.
 
     Args:
         program: The loaded artifact, owned by the executor from now on.
     """
 
     def __init__(self, program: LoadedProgram) -> None:
-        plan = program.passport.plan
         self._program = program
+
+    @property
+    def passport(self) -> Passport:
+        """What the artifact says of itself."""
+        return self._program.passport
+
+    @property
+    def threads(self) -> int:
+        """Threads that parallel loops use."""
+        return self._program.threads
+
+    def close(self) -> None:
+        """Free code, weights and workspace; harmless when repeated."""
+        self._program.close()
+
+
+class PlanExecutor(ProgramExecutor):
+    """Runs a loaded artifact by its plan; arguments as of the above."""
+
+    def __init__(self, program: LoadedProgram) -> None:
+        super().__init__(program)
+        plan = program.passport.plan
         self._inputs = CheckedSignature(plan.inputs, "input")
         self._outputs = CheckedSignature(plan.outputs, "output")
         self._draws = random_states(plan.inputs)
@@ -39,16 +60,6 @@ class PlanExecutor(Closing):
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Outputs of the model, in its order."""
         return self._outputs.specs
-
-    @property
-    def passport(self) -> Passport:
-        """What the artifact says of itself."""
-        return self._program.passport
-
-    @property
-    def threads(self) -> int:
-        """Threads that parallel loops use."""
-        return self._program.threads
 
     def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
         """Compute the outputs, as new arrays by name in the model's order.
@@ -83,7 +94,3 @@ class PlanExecutor(Closing):
     @abstractmethod
     def _execute(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> object:
         """Fill ``results``; all arrays are checked."""
-
-    def close(self) -> None:
-        """Free code, weights and workspace; harmless when repeated."""
-        self._program.close()

@@ -13,6 +13,7 @@ from ..abi import NumpyType, array_dtype
 from ..artifact.plan import TensorSpec
 from ..errors import ModelError, ResourceError
 from ..loading import RunValue
+from ..memory import ResultMemory
 
 Inputs: TypeAlias = "Mapping[str, object] | list[object] | tuple[object, ...]"
 """Arrays by name, or in the order of the model. NumPy, or anything with DLPack on the CPU."""
@@ -37,10 +38,11 @@ class CheckedSignature:
         self.names = tuple(spec.name for spec in specs)
         self._only = {n: spec.only for n, spec in enumerate(specs) if spec.only}
         self._rows = tuple((spec.name, spec.shape, array_dtype(spec)) for spec in specs)
+        self._memory = ResultMemory().if_large(self._rows)
 
     def allocate(self) -> list[np.ndarray]:
         """Return new arrays, contents undefined."""
-        return new_outputs(self._rows)
+        return new_outputs(self._rows, self._memory)
 
     def check_inputs(self, values: Inputs) -> list[np.ndarray]:
         """Return contiguous arrays in the model's order; a copy only of what is not contiguous.
@@ -105,14 +107,15 @@ class CheckedSignature:
         )
 
 
-def new_outputs(rows: Sequence[OutputRow]) -> list[np.ndarray]:
-    """Return new arrays, contents undefined.
+def new_outputs(rows: Sequence[OutputRow], memory: ResultMemory | None) -> list[np.ndarray]:
+    """Return new arrays, contents undefined; ``memory`` is where there are large ones.
 
     Raises:
         ResourceError: There is no memory for one.
     """
+    empty = np.empty if memory is None else memory.empty
     try:
-        return [np.empty(shape, dtype) for _, shape, dtype in rows]
+        return [empty(shape, dtype) for _, shape, dtype in rows]
     except (MemoryError, ValueError):  # the latter where no address space has as many bytes
         name, shape, dtype = max(rows, key=lambda row: prod(row[1]) * row[2].itemsize)
         raise _no_memory(f"output '{name}'", dtype, shape) from None
