@@ -8,7 +8,7 @@ import pytest
 
 from intarsia_testkit.expressions import apply, function_of, var
 
-SHAPES = ((16, 16), (17, 33), (64, 31), (3, 40, 18))
+SHAPES = ((16, 16), (17, 33), (64, 31), (3, 40, 18), (9, 12), (12, 9), (15, 16))
 
 
 @pytest.mark.parametrize("options", [{}, {"mcpu": "haswell"}], ids=["native", "AVX2"])
@@ -28,7 +28,7 @@ def test_matrices_of_any_type_change_rows_and_columns(runner, dtype, options):
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 @pytest.mark.parametrize("options", [{}, {"mcpu": "haswell"}, {"mcpu": "x86-64-v2"}])
 def test_a_few_rows_are_interleaved(runner, dtype, options):
-    for rows in (2, 3, 4, 7, 12):
+    for rows in (2, 3, 4, 7, 8, 9, 12, 15):
         shape = (2, rows, 7, 39)
         function = function_of(apply("transpose", var("x", *shape, dtype=dtype), axes=(0, 2, 3, 1)))
         x = np.random.default_rng(rows).integers(-99, 99, shape).astype(dtype)

@@ -9,9 +9,10 @@ strip of squares, whose columns stay in the first-level cache. XNNPACK's ``x32-t
 and the 8x8 transpose of Intel's optimization manual do the same.
 
 A strip of a matrix that leaves the second-level cache would fetch its lines from memory for half of
-what they hold, one a row, where no prefetcher follows. Such a matrix is cut into tiles of rows, 128
-KiB each: a tile is read from the cache by all its strips but the first, and each strip writes at
-least two whole lines of every column.
+what they hold, one a row, where no prefetcher follows. The next strip finds the other half in the
+first-level cache if there are at most 256 rows. A matrix of more is cut into tiles of rows, 128 KiB
+each: a tile is read from the cache by all its strips but the first, and each strip writes at least
+two whole lines of every column.
 
 Where a dimension is open, its squares are counted when it runs; there is a version by elements for
 matrices that are smaller than a square.
@@ -44,6 +45,9 @@ Square: TypeAlias = "Callable[[Buffer, Buffer, int, tuple[PrimExpr, PrimExpr, Pr
 _TILE_BYTES, _TILES, _LINES = 128 * 1024, 8, 2
 """Of the rows of a tile; tiles that threads share; lines of a column that a strip writes."""
 
+_FEW = 256
+"""Rows of which a line each, 16 KiB, stays in a first-level cache from one strip to the next."""
+
 
 def transpose_kernel(
     group: FusedGroup,
@@ -51,6 +55,7 @@ def transpose_kernel(
     square: Square,
     *,
     transpose_registers: TransposeRegisters | None = None,
+    few: int = 0,
 ) -> PrimFunc | None:
     """Return the kernel of a ``transpose`` with nothing fused that swaps the last two dimensions.
 
@@ -60,6 +65,7 @@ def transpose_kernel(
         square: How a backend transposes one.
         transpose_registers: How it transposes vectors in registers; ``None`` leaves matrices with
             fewer rows than a square to default loops.
+        few: Rows up to which it transposes them so, if they are more than those of a square.
     """
     if group.anchor is None or not isinstance(group.anchor.attrs, Transpose.Attrs):
         return None
@@ -73,14 +79,15 @@ def transpose_kernel(
     result = Buffer("out", (batch, columns, rows), kind.dtype)
     if any(isinstance(extent, Dim) for extent in matrices):
         few_rows = transpose_registers if kind.dtype.bits == 32 else None
-        return _open_kernel(group.name, source, result, (size, square), few_rows)
+        return _open_kernel(group.name, source, result, (size, square), (few, few_rows))
     if columns < size:
         return None
-    if rows >= size:
-        body = transpose_loops(source, result, size, square)
-    elif transpose_registers is not None and kind.dtype.bits == 32 and rows > 1:
+    most = few if columns > few >= size else size - 1
+    if transpose_registers is not None and kind.dtype.bits == 32 and 1 < rows <= most:
         result = Buffer("out", (batch, columns * rows), kind.dtype)
         body = interleave_loops(source, result, transpose_registers)
+    elif rows >= size:
+        body = transpose_loops(source, result, size, square)
     else:
         return None
     return PrimFunc(group.name, (source, result), 1, body)
@@ -118,10 +125,10 @@ def transpose_loops(source: Buffer, result: Buffer, size: int, square: Square) -
 
 
 def _tile_rows(source: Buffer, size: int) -> int:
-    """Return the rows of a tile: all of a matrix that stays in a second-level cache."""
+    """Return the rows of a tile: all of a matrix that stays in a cache, or whose strips do."""
     batch, rows, columns = source.shape
     row_bytes = columns * source.dtype.bytes
-    if rows * row_bytes <= 2 * _TILE_BYTES:
+    if rows <= _FEW or rows * row_bytes <= 2 * _TILE_BYTES:
         return rows
     step = max(size, _LINES * 64 // source.dtype.bytes)
     most = min(_TILE_BYTES // row_bytes, rows * batch // _TILES)
@@ -133,7 +140,7 @@ def _open_kernel(
     source: Buffer,
     result: Buffer,
     squares: tuple[int, Square],
-    transpose_registers: TransposeRegisters | None,
+    few_rows: tuple[int, TransposeRegisters | None],
 ) -> PrimFunc | None:
     """Return the kernel of matrices of open sizes; ``None`` if default loops have to do.
 
@@ -142,11 +149,12 @@ def _open_kernel(
         source: ``[batch, rows, columns]``.
         result: ``[batch, columns, rows]``.
         squares: Rows and columns of a square, and its transpose.
-        transpose_registers: The transpose of some vectors, for few rows.
+        few_rows: How many are few, if more than a square has, and the transpose of as many vectors.
     """
-    size, square = squares
+    (size, square), (few, transpose_registers) = squares, few_rows
     batch, rows, columns = (index(extent) for extent in source.shape)
-    if isinstance(rows, IntImm) and 1 < rows.value < size and transpose_registers is not None:
+    most = max(few, size - 1)
+    if isinstance(rows, IntImm) and 1 < rows.value <= most and transpose_registers is not None:
         flat = replace(result, shape=(result.shape[0], result.shape[1] * rows.value))
         wide = open_interleave_loops(source, flat, transpose_registers)
         fits: PrimExpr = columns >= 1 << (rows.value - 1).bit_length()

@@ -59,6 +59,7 @@ from ..target import LlvmOptions, machine
 from .neon import left_lanes, words_along
 from .transpose import exchange, square, transpose_registers
 
+_SQUARE = 8  # lanes of a transposed square: of 16, most loads and stores would cross two lines
 _SMALL_STRIP = 6 * 1024  # a few rows of an image: such machines have 64 KiB or little more
 
 
@@ -189,9 +190,9 @@ def transpose(group: FusedGroup, target: LoopTarget[LlvmOptions]) -> PrimFunc | 
         large = transpose_kernel(group, 2 * model.lanes, square)
         if large is not None:
             return large
-    return transpose_kernel(
-        group, model.lanes, square, transpose_registers=None if model.bare else transpose_registers
-    )
+    registers = None if model.bare else transpose_registers
+    size = min(model.lanes, _SQUARE)
+    return transpose_kernel(group, size, square, transpose_registers=registers, few=model.lanes - 1)
 
 
 def softmax(group: FusedGroup, target: LoopTarget[LlvmOptions]) -> PrimFunc | None:
