@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from intarsia.target.target import Target
 from intarsia_ir.graph.expr import Call, Expr, Var, call, constant, tensor_type
-from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.graph.walk import calls
 from intarsia_ir.ops.activation import Relu
 from intarsia_ir.ops.binary import Add
@@ -147,6 +147,13 @@ def test_which_are_computed_so(
     x = Var("x", TensorType((1, channels, 16, columns), DType.FLOAT32))
     weight = constant(_drawn(outputs, channels, kernel, kernel))
     assert name in _names(call(Conv, x, weight, attrs=_attrs(padding=kernel // 2)))
+
+
+@pytest.mark.parametrize(("stride", "name"), [(4, "cpu.plane_conv"), (64, "cpu.conv")])
+def test_spectrograms_of_open_lines_are_products_of_packed_weights(stride: int, name: str) -> None:
+    x = Var("x", TensorType((variable("N"), 1, variable("L")), DType.FLOAT32))
+    attrs = Conv.Attrs(strides=(stride,), padding=((0, 0),), dilation=(1,))
+    assert name in _names(call(Conv, x, constant(_drawn(66, 1, 128)), attrs=attrs))
 
 
 def test_points_in_groups_are_lines() -> None:

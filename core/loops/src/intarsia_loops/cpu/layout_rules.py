@@ -49,6 +49,9 @@ _FEW_INPUTS, _FEW_OUTPUTS, _FEW = 4, 8, 16
 _LEAST_WINDOW = 4
 """Elements of a window from which on a pool repays the transposition of its image."""
 
+_FAR = 16
+"""Stride from which a line of open length has few results for its length, as a spectrogram has."""
+
 _MOST_WEIGHTS = 512 * 1024
 """Bytes of weights that each strip may read anew: they stay in the second-level cache."""
 
@@ -185,7 +188,9 @@ def suits_nchw_conv(node: Call, tiling: CpuTiling) -> bool:
     if isinstance(columns, int) and not _fills(columns, outputs // attrs.groups, tiling):
         return False
     is_open, is_line = isinstance(columns, Dim) or isinstance(rows, Dim), kind.shape[2] == 1
-    if (is_open and not is_line) or weight.data.nbytes > _MOST_WEIGHTS:
+    if is_open and (not is_line or attrs.strides[1] >= _FAR):
+        return False
+    if weight.data.nbytes > _MOST_WEIGHTS:
         return False
     own = outputs // attrs.groups
     few = inner <= _FEW_INPUTS or own <= _FEW_OUTPUTS or max(inner, own) <= _FEW
