@@ -14,23 +14,27 @@ from intarsia_runtime.memory import ResultMemory
 
 F32 = array_dtype(TensorSpec("y", (1,), DType.FLOAT32))
 LARGE = (3, 1024, 4096)  # 48 MiB
-SMALL = (1024, 1024)
+SMALL = (64, 1000)
 
 
 def address(array: np.ndarray) -> int:
     return array.ctypes.data
 
 
-def test_small_results_are_new_arrays() -> None:
+def memory_for(*shapes: tuple[int, ...]) -> ResultMemory:
     memory = ResultMemory()
-    assert memory.if_large([("y", SMALL, F32)]) is None
+    assert memory.fitted([("y", shape, F32) for shape in shapes]) is memory
+    return memory
+
+
+def test_small_results_are_new_arrays() -> None:
+    assert ResultMemory().fitted([("y", SMALL, F32)]) is None
+    memory = memory_for(SMALL, LARGE)
     assert memory.empty(SMALL, F32).flags.owndata
-    assert not memory.blocks
 
 
 def test_a_result_that_nobody_holds_gives_its_memory_to_the_next() -> None:
-    memory = ResultMemory()
-    assert memory.if_large([("x", SMALL, F32), ("y", LARGE, F32)]) is memory
+    memory = memory_for(LARGE)
     first = memory.empty(LARGE, F32)
     assert first.shape == LARGE
     assert first.dtype == np.float32
@@ -41,7 +45,7 @@ def test_a_result_that_nobody_holds_gives_its_memory_to_the_next() -> None:
 
 
 def test_a_view_holds_the_memory_of_its_result() -> None:
-    memory = ResultMemory()
+    memory = memory_for(LARGE)
     corner = memory.empty(LARGE, F32)[0, :2, :2]
     corner[...] = 7
     memory.empty(LARGE, F32)[...] = 1
@@ -49,26 +53,34 @@ def test_a_view_holds_the_memory_of_its_result() -> None:
     assert (corner == 7).all()
 
 
-def test_a_loop_that_holds_the_last_result_needs_two_blocks() -> None:
+def test_a_loop_that_holds_the_last_results_needs_two_blocks_for_each() -> None:
+    memory = memory_for(LARGE, LARGE)
+    places: set[int] = set()
+    results = [memory.empty(LARGE, F32) for _ in range(2)]
+    for _ in range(6):
+        results = [memory.empty(LARGE, F32) for _ in range(2)]
+        places.update(map(address, results))
+    (blocks,) = memory.blocks.values()
+    assert len(places) == len(blocks) == 4
+
+
+def test_a_cache_that_grows_by_a_row_stays_where_it_is() -> None:
     memory = ResultMemory()
     places: set[int] = set()
-    result = memory.empty(LARGE, F32)
-    for _ in range(6):
-        result = memory.empty(LARGE, F32)
-        places.add(address(result))
-    assert len(places) == len(memory.blocks) == 2
+    for rows in range(900, 950):
+        assert memory.fitted([("cache", (1, 8, rows, 64), F32)]) is memory
+        places.add(address(memory.empty((1, 8, rows, 64), F32)))
+    assert len(places) == 1
+    assert memory.fitted([("cache", (1, 8, 2000, 64), F32)]) is memory
+    assert not any(memory.blocks.values())  # those of other sizes are not kept
 
 
-def test_results_of_many_sizes_and_huge_ones_are_not_kept() -> None:
-    memory = ResultMemory()
-    for rows in range(3, 12):
-        memory.empty((rows, *LARGE[1:]), F32)
-    assert len(memory.blocks) == 4
-    assert memory.empty((1 << 28,), F32).flags.owndata  # 1 GiB
+def test_huge_results_are_not_kept() -> None:
+    assert ResultMemory().fitted([("y", (1 << 28,), F32)]) is None  # 1 GiB
 
 
 def test_threads_never_share_a_result() -> None:
-    memory, wrong = ResultMemory(), []
+    memory, wrong = memory_for(LARGE), []
 
     def run(mark: int) -> None:
         for _ in range(200):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
 from math import prod
@@ -22,7 +22,7 @@ from .errors import ResourceError
 UNASKED_BYTES = 64 << 20
 """Bytes that are allocated without asking the system how many there are."""
 
-_LARGE, _LARGEST = 32 << 20, 512 << 20  # bytes of results that are kept
+_LARGE, _LARGEST = 256 << 10, 512 << 20  # bytes of results whose memory is kept
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -45,38 +45,46 @@ def allocate(size: int) -> np.ndarray:
 class ResultMemory(Struct):
     """Memory of large results, used again when nobody holds what was computed there.
 
-    The system clears new memory page by page, which took 40 % of the time of a softmax of 54 MB;
-    the C library keeps what is freed of less than 32 MiB. ``y = run(x)`` in a loop holds one result
-    while the next one is computed, so a model with one large output needs two blocks. A block
-    that a thread looks at is nowhere else: no lock is held where another thread forks.
+    The system clears new memory page by page, which took 40 % of the time of a softmax of 54 MB,
+    and as much of a decoder that returns its caches; the C library gives back what is freed of
+    some MB. ``y = run(x)`` in a loop holds one result while the next one is computed: there are two
+    blocks for each. A block that a thread looks at is nowhere else: no lock is held where another
+    thread forks.
 
     Attributes:
-        blocks: Those of the last results, free or not.
+        blocks: Those of the last results, free or not, by their bytes.
     """
 
-    blocks: deque[np.ndarray] = field(default_factory=lambda: deque(maxlen=4))
+    blocks: dict[int, deque[np.ndarray]] = field(default_factory=dict[int, "deque[np.ndarray]"])
 
-    def if_large(self, rows: Iterable[tuple[str, tuple[int, ...], NumpyType]]) -> Self | None:
-        """Return this if one of these results, each with its name, is large."""
-        large = any(prod(shape) * dtype.itemsize >= _LARGE for _, shape, dtype in rows)
-        return self if large else None
+    def fitted(self, rows: Iterable[tuple[str, tuple[int, ...], NumpyType]]) -> Self | None:
+        """Keep blocks for these results, each with its name; ``None`` if they are small."""
+        counts = Counter([_block_bytes(prod(shape) * dtype.itemsize) for _, shape, dtype in rows])
+        self.blocks = {n: deque(self.blocks.get(n, ()), 2 * counts[n]) for n in counts if n}
+        return self if self.blocks else None
 
     def empty(self, shape: tuple[int, ...], dtype: NumpyType) -> np.ndarray:
         """Return an array, contents undefined; errors are those of :func:`numpy.empty`."""
         size = prod(shape) * dtype.itemsize
-        if not _LARGE <= size <= _LARGEST:
+        blocks = self.blocks.get(_block_bytes(size))
+        if blocks is None:
             return np.empty(shape, dtype)
-        for _ in range(len(self.blocks)):
+        for _ in range(len(blocks)):
             with suppress(IndexError):  # another thread looks at the last one
-                block = self.blocks.popleft()
-                is_free = block.nbytes == size and getrefcount(block) == 2  # of this and the count
-                made = block.view(dtype).reshape(shape) if is_free else None
-                self.blocks.append(block)
+                block = blocks.popleft()
+                is_free = getrefcount(block) == 2  # of this name, and of the count itself
+                made = block[:size].view(dtype).reshape(shape) if is_free else None
+                blocks.append(block)
                 if made is not None:
                     return made
-        block = np.empty(size, np.uint8)
-        self.blocks.append(block)
-        return block.view(dtype).reshape(shape)
+        blocks.append(block := np.empty(_block_bytes(size), np.uint8))
+        return block[:size].view(dtype).reshape(shape)
+
+
+def _block_bytes(size: int) -> int:
+    """Return the bytes of a block for so many, so that a cache may grow; 0 if it is not kept."""
+    step = 1 << max(size.bit_length() - 4, 0)
+    return -(-size // step) * step if _LARGE <= size <= _LARGEST else 0
 
 
 def check_memory(size: int) -> None:
@@ -120,6 +128,4 @@ def _left_in_group() -> int | None:
 
 
 def _no_memory(size: int) -> ResourceError:
-    return ResourceError(
-        f"no memory for a workspace of {size} bytes", hint="use a smaller batch or input"
-    )
+    return ResourceError(f"no memory for a workspace of {size} bytes", hint="use smaller inputs")

@@ -186,7 +186,7 @@ class OpenExecutor(ProgramExecutor):
             handle = program.main.handle or None
             self._call_arguments = (handle, block.address, block.count, block.result_address)
             self._made = [(name, memory.shape(n), dtype) for n, name, dtype in self._early]
-            self._memory = self._kept.if_large(self._made)
+            self._memory = self._kept.fitted(self._made)
             self._shapes = shapes
         return memory
 

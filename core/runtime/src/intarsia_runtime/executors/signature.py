@@ -38,7 +38,7 @@ class CheckedSignature:
         self.names = tuple(spec.name for spec in specs)
         self._only = {n: spec.only for n, spec in enumerate(specs) if spec.only}
         self._rows = tuple((spec.name, spec.shape, array_dtype(spec)) for spec in specs)
-        self._memory = ResultMemory().if_large(self._rows)
+        self._memory = ResultMemory().fitted(self._rows)
 
     def allocate(self) -> list[np.ndarray]:
         """Return new arrays, contents undefined."""
@@ -113,9 +113,8 @@ def new_outputs(rows: Sequence[OutputRow], memory: ResultMemory | None) -> list[
     Raises:
         ResourceError: There is no memory for one.
     """
-    empty = np.empty if memory is None else memory.empty
     try:
-        return [empty(shape, dtype) for _, shape, dtype in rows]
+        return [(memory or np).empty(shape, dtype) for _, shape, dtype in rows]
     except (MemoryError, ValueError):  # the latter where no address space has as many bytes
         name, shape, dtype = max(rows, key=lambda row: prod(row[1]) * row[2].itemsize)
         raise _no_memory(f"output '{name}'", dtype, shape) from None
