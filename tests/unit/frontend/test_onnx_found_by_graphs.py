@@ -48,3 +48,50 @@ def test_the_depth_of_categories_is_an_input(kind: str, depth_kind: str) -> None
     executable = intarsia.build(made, "llvm").load(threads=1)
     with executable, pytest.raises(IntarsiaError, match="depth of OneHot must be positive"):
         executable.run(nothing)
+
+
+def test_boxes_of_negative_width_share_nothing() -> None:
+    made = parsed(
+        """(float[1, n, 4] b, float[1, 1, n] s) => (int64[m, 3] y)
+        <int64[1] k = {20}, float[1] t = {0.3}> {
+          y = NonMaxSuppression <center_point_box = 1> (b, s, k, t)
+        }"""
+    )
+    draws = np.random.default_rng(0)
+    rows: list[dict[str, np.ndarray]] = []
+    for signs in ([-1, 1], [1, -1], [-1, -1]):
+        boxes = draws.random((1, 9, 4), np.float32) * 4
+        boxes[..., 2:] *= np.where(draws.random((1, 9, 2)) < 0.5, 1, signs)
+        rows.append({"b": boxes, "s": draws.random((1, 1, 9), np.float32)})
+    check(made, *rows)
+
+
+def test_widths_of_four_dimensions_are_cut_and_wrapped() -> None:
+    made = parsed(
+        """(float[a, b, c, d] x, int64[8] p) => (float[e, f, g, h] y)
+        { y = Pad <mode = "wrap"> (x, p) }"""
+    )
+    x = np.arange(3 * 4 * 5 * 2, dtype=np.float32).reshape(3, 4, 5, 2)
+    rows = ([-1, 2, 0, 1, 0, -2, 3, -1], [1, -2, -1, 0, -2, 1, 2, 2], [0, 5, -3, 0, 0, 6, 1, 0])
+    check(made, *({"x": x, "p": np.array(row)} for row in rows))
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+def test_nothing_is_repeated_where_widths_take_all_away(mode: str) -> None:
+    made = parsed(
+        f"""(float[n] x, int64[2] p) => (float[m] y) {{ y = Pad <mode = "{mode}"> (x, p) }}"""
+    )
+    x = np.arange(4, dtype=np.float32)
+    check(made, *({"x": x, "p": np.array(row)} for row in ((-3, 0), (-1, -2), (1, -2), (0, 2))))
+    executable = intarsia.build(made, "llvm").load(threads=1)
+    with executable, pytest.raises(IntarsiaError, match="has nothing to fill with"):
+        executable.run({"x": x, "p": np.array([3, -4])})
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+def test_no_element_is_chosen_where_the_result_is_empty(op: str) -> None:
+    made = parsed(f"(float[n, m] x) => (int64[m] y) {{ y = {op} <axis = 0, keepdims = 0> (x) }}")
+    check(made, *({"x": np.ones(size, np.float32)} for size in ((0, 0), (3, 0), (2, 5))))
+    executable = intarsia.build(made, "llvm").load(threads=1)
+    with executable, pytest.raises(IntarsiaError, match="must be elements to choose from"):
+        executable.run({"x": np.ones((0, 2), np.float32)})

@@ -270,9 +270,11 @@ def test_resizing_with_a_filter_and_of_a_region() -> None:
         coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=-1.0,
     )  # fmt: skip
     same(crop[0, 0, 0], f32(0, 7, -1), tolerance=1e-5)
-    with pytest.raises(UnsupportedError, match="keeps the aspect ratio"):
-        one("Resize", x, None, None, i64([1, 1, 1, 3]), mode="linear", antialias=1,
-            keep_aspect_ratio_policy="not_larger")  # fmt: skip
+    words = {"mode": "linear", "antialias": 1, "keep_aspect_ratio_policy": "not_larger"}
+    ratio = one("Resize", x, None, None, i64([3]), axes=(3,), **words)
+    same(ratio, one("Resize", x, None, None, i64([1, 1, 1, 3]), mode="linear", antialias=1))
+    with pytest.raises(ModelError, match="leaves nothing of dimension 0"):
+        one("Resize", x, None, None, i64([1, 1, 1, 3]), **words)
 
 
 def test_steps_of_training() -> None:

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.guards import require_at_most
 from intarsia_ir.graph.types import Dim, Size
 from intarsia_ir.ops import binary, compare, generate, indexing
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import minimum
 
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
@@ -191,11 +193,11 @@ def computed_pad(node: NodeContext) -> Expr:
         value = node.scalar(0, dtype_of(x)) if given is None else node.reshape(node.input(2), ())
     for axis in range(rank) if isinstance(axes, Expr) else axes:
         size = numbers.size(sizes_of(x)[axis])
-        grown = numbers.add(size, numbers.add(low[axis], high[axis]))
-        places = numbers.subtract(numbers.range(numbers.as_size(grown)), low[axis])
+        grown = numbers.as_size(numbers.add(size, numbers.add(low[axis], high[axis])))
         if value is None:
-            places = _mirrored(numbers, mode, places, size)
+            places = _repeated_places(numbers, mode, grown, size, (low[axis], high[axis]))
         else:  # what is outside is one more element behind all
+            places = numbers.subtract(numbers.range(grown), low[axis])
             places = numbers.choose(_inside(numbers, places, size), places, size)
             shape = list(sizes_of(x))
             shape[axis] = 1
@@ -210,12 +212,25 @@ def _inside(numbers: Numbers, places: Expr, size: Expr) -> Expr:
     return numbers.node.call(binary.LogicalAnd, not_before, numbers.is_less(places, size))
 
 
+def _repeated_places(
+    numbers: Numbers, mode: str, grown: Size, size: Expr, widths: tuple[Expr, Expr]
+) -> Expr:
+    """Return which element is where; what negative widths take away is not repeated."""
+    zero, call = numbers.of(0), numbers.node.call
+    cut_low, cut_high = (call(binary.Minimum, width, zero) for width in widths)
+    kept = numbers.as_size(numbers.add(size, numbers.add(cut_low, cut_high)))
+    why = f"{numbers.node.span}: mode '{mode}' has nothing to fill with"
+    require_at_most(minimum(grown, 1), kept, why)
+    places = numbers.subtract(numbers.range(grown), call(binary.Maximum, widths[0], zero))
+    return numbers.subtract(_mirrored(numbers, mode, places, numbers.size(kept)), cut_low)
+
+
 def _mirrored(numbers: Numbers, mode: str, places: Expr, size: Expr) -> Expr:
     """Return which element is at places outside; inside these are themselves."""
     node, one = numbers.node, numbers.of(1)
     last = numbers.subtract(size, one)
     if mode == "wrap":
-        return node.call(binary.FloorMod, places, size)
+        return node.call(binary.FloorMod, places, node.call(binary.Maximum, size, one))
     if mode == "reflect":
         period = node.call(binary.Maximum, node.call(binary.Multiply, last, numbers.of(2)), one)
         turned = node.call(binary.FloorMod, places, period)
