@@ -10,7 +10,7 @@ from onnx import parser
 import intarsia
 from intarsia_runtime.errors import IntarsiaError
 
-from .test_onnx_counted import check
+from .test_onnx_counted import check, floats
 
 HEAD = '<ir_version: 10, opset_import: ["": 20]> g '
 
@@ -95,3 +95,17 @@ def test_no_element_is_chosen_where_the_result_is_empty(op: str) -> None:
     executable = intarsia.build(made, "llvm").load(threads=1)
     with executable, pytest.raises(IntarsiaError, match="must be elements to choose from"):
         executable.run({"x": np.ones((0, 2), np.float32)})
+
+
+def test_regions_of_images_without_channels_are_empty() -> None:
+    made = parsed(
+        """(float[1, c, h, 4] x, float[n, 4] r, int64[n] i) => (float[n, c, 1, 1] y)
+        { y = RoiAlign <sampling_ratio = 2> (x, r, i) }"""
+    )
+    regions = np.array([[0, 0, 2, 3]], np.float32)
+    rows = [(0, 3, regions), (2, 3, regions), (2, 0, regions[:0])]
+    check(
+        made,
+        *({"x": floats(1, c, h, 4), "r": r, "i": np.zeros(len(r), np.int64)} for c, h, r in rows),
+        tolerance=1e-5,
+    )

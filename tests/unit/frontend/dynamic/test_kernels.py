@@ -233,6 +233,8 @@ def test_roi_align_of_a_plane_reads_the_plane() -> None:
     same(backward, f32([[[[32, 34], [52, 54]]]]), tolerance=1e-4)
     largest = one("RoiAlign", x, rois, images, mode="max", **kwargs)
     assert (largest <= 77).all()
+    turned = one("RoiAlign", x, f32([[5, 2, 1, 6]]), images, output_width=2, mode="max")
+    same(turned, np.zeros((1, 1, 1, 2), np.float32))
 
 
 def test_deformable_convolution_without_offsets_is_convolution() -> None:
