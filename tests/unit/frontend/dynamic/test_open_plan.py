@@ -358,6 +358,7 @@ RESULTS = {
     "TopK": (kinds((N, 3), (1,)), {}, {"axis": 0}, ["(y.0, 3)", "(y.0, 3)"]),
     "OneHot": (kinds((N,), (), (2,)), {}, {}, ["(n, y.1)"]),
     "Tile": (kinds((N, 3), (2,)), {}, {}, ["(y.0, y.1)"]),
+    "MaxPool": (kinds((N, 3, 8)), {}, {}, ["(n, 3, y.2)", "(n, 3, y.2)"]),
     "RandomNormalLike": (kinds((N, 3)), {}, {}, ["(n, 3)"]),
     "Relu": (kinds((N,)), {}, {}, []),
 }

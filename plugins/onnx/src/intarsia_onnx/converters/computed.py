@@ -22,6 +22,13 @@ from intarsia_runtime.size import minimum
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 
+TO_ANY_END = ((1 << 31) - 1, (1 << 63) - 1)
+"""Ends of a slice that mean the last element, or the first where it goes backward.
+
+ONNX says so up to opset 10, and recommends the least numbers for that later; ONNX Runtime takes
+both.
+"""
+
 
 class Numbers(Struct, frozen=True):
     """Arithmetic on int64 scalars of one node."""
@@ -155,16 +162,38 @@ def computed_slice(node: NodeContext) -> Expr:
     touched = range(rank) if isinstance(axes, Expr) else axes
     for axis in touched:
         size, back = sizes[axis], backward[axis]
-        low = numbers.choose(back, numbers.of(-1), zero)
+        low = numbers.choose(back, _first_backward(numbers, first[axis], highest[axis]), zero)
         high = numbers.choose(back, highest[axis], size)
-        start, end = (
-            numbers.within(_counted(numbers, place, size), low, high)
-            for place in (first[axis], last[axis])
-        )
+        start = numbers.within(_counted(numbers, first[axis], size), low, high)
+        low = numbers.choose(back, numbers.of(-1), zero)
+        limit = _counted(numbers, _last(numbers, last[axis], back, before), size)
+        end = numbers.within(limit, low, high)
         length = numbers.as_size(numbers.steps(numbers.subtract(end, start), steps[axis]))
         places = node.call(binary.Multiply, numbers.range(length), steps[axis])
         x = _taken(node, x, numbers.add(places, start), axis)
     return x
+
+
+def _first_backward(numbers: Numbers, start: Expr, highest: Expr) -> Expr:
+    """Return where a backward slice begins at the earliest: at the first element, if there is one.
+
+    NumPy takes nothing from a start before the first element; ONNX and ONNX Runtime take that one.
+    """
+    known = numbers.node.folder.value(start)
+    if known is not None and known.reshape(-1)[0] >= -1:  # it is never before the first
+        return numbers.of(-1)
+    return numbers.node.call(binary.Minimum, highest, numbers.of(0))
+
+
+def _last(numbers: Numbers, end: Expr, back: Expr, before: Expr) -> Expr:
+    """Return where a slice ends; the greatest numbers mean before all where it goes backward."""
+    node = numbers.node
+    known = node.folder.value(end)
+    if known is not None and known.reshape(-1)[0] not in TO_ANY_END:
+        return end
+    marks = (node.call(compare.Equal, end, numbers.of(mark)) for mark in TO_ANY_END)
+    is_mark = node.call(binary.LogicalAnd, node.call(binary.LogicalOr, *marks), back)
+    return numbers.choose(is_mark, before, end)
 
 
 def _counted(numbers: Numbers, place: Expr, size: Expr) -> Expr:

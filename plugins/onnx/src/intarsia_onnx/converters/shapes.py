@@ -27,7 +27,7 @@ from intarsia_runtime.size import SizeOp, maximum, minimum, numbers, product
 from ..builder import STATIC_HINT, rank_of, sizes_of
 from ..context import NodeContext
 from ..run_sizes import Hole, Partial
-from .computed import computed_pad, computed_slice, is_known
+from .computed import TO_ANY_END, computed_pad, computed_slice, is_known
 from .squeezing import squeeze, unsqueeze
 from .triangles import trilu
 
@@ -207,6 +207,10 @@ def slice_(node: NodeContext) -> Expr:
     flipped: list[int] = []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         size = sizes[axis]
+        if step < 0 and isinstance(size, Dim) and _is_reversal(start, end):
+            flipped.append(axis)
+            strides[axis] = -step
+            continue
         if step < 1 and any(not isinstance(value, int) for value in (size, start, end)):
             return computed_slice(node)
         if isinstance(start, Hole) or isinstance(end, Hole):
@@ -219,7 +223,7 @@ def slice_(node: NodeContext) -> Expr:
             strides[axis] = step
             continue
         assert isinstance(size, int)  # as start and end are
-        begin, stop, stride = slice(start, end, step).indices(size)
+        begin, stop, stride = _known_limits(size, start, end, step)
         if stride < 0:
             flipped.append(axis)
             begin, stop, stride = size - 1 - begin, size - 1 - stop, -stride
@@ -228,6 +232,21 @@ def slice_(node: NodeContext) -> Expr:
     if flipped:
         x = node.call(shape.Flip, x, attrs=shape.Flip.Attrs(axes=tuple(sorted(flipped))))
     return strided_slice(node, x, extents(begins), extents(stops), strides)
+
+
+def _is_reversal(start: Partial, end: Partial) -> bool:
+    """Whether a backward slice begins at the last element and ends at the first."""
+    is_last = isinstance(start, int) and (start == -1 or start in TO_ANY_END)
+    return is_last and isinstance(end, int) and (end <= 1 - (1 << 31) or end in TO_ANY_END)
+
+
+def _known_limits(size: int, start: int, end: int, step: int) -> tuple[int, int, int]:
+    """Return where a slice begins and ends; backward as ONNX Runtime, unlike NumPy."""
+    begin, stop, step = slice(start, end, step).indices(size)
+    if step < 0:
+        begin = max(begin, min(0, size - 1))  # before the first element means that element
+        stop = -1 if end in TO_ANY_END else stop
+    return begin, stop, step
 
 
 def _limit_tensor(node: NodeContext, limit: Partial) -> Expr:
