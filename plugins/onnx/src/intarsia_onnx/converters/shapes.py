@@ -240,8 +240,8 @@ def _is_reversal(start: Partial, end: Partial) -> bool:
     return is_last and isinstance(end, int) and (end <= 1 - (1 << 31) or end in TO_ANY_END)
 
 
-def _known_limits(size: int, start: int, end: int, step: int) -> tuple[int, int, int]:
-    """Return where a slice begins and ends; backward as ONNX Runtime, unlike NumPy."""
+def _known_limits(size: int, start: Size, end: Size, step: int) -> tuple[int, int, int]:
+    """Return where a slice of known limits begins and ends; backward unlike in NumPy."""
     begin, stop, step = slice(start, end, step).indices(size)
     if step < 0:
         begin = max(begin, min(0, size - 1))  # before the first element means that element
