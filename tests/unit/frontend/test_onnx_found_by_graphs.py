@@ -109,3 +109,15 @@ def test_regions_of_images_without_channels_are_empty() -> None:
         *({"x": floats(1, c, h, 4), "r": r, "i": np.zeros(len(r), np.int64)} for c, h, r in rows),
         tolerance=1e-5,
     )
+
+
+def test_a_window_larger_than_its_image_is_refused() -> None:
+    """By ONNX's text there are 0 windows; ONNX Runtime's division rounds up to 1."""
+    made = parsed(
+        """(float[1, 1, n] x) => (float[1, 1, m] y)
+        { y = MaxPool <kernel_shape = [2], strides = [2]> (x) }"""
+    )
+    check(made, *({"x": floats(1, 1, size)} for size in (2, 3, 5)))
+    executable = intarsia.build(made, "llvm").load(threads=1)
+    with executable, pytest.raises(IntarsiaError, match="must fit into what it moves over"):
+        executable.run({"x": floats(1, 1, 1)})
