@@ -8,7 +8,8 @@ import pytest
 from onnx import parser
 
 import intarsia
-from intarsia_runtime.errors import IntarsiaError
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import IntarsiaError, ModelError
 
 from .test_onnx_counted import check, floats
 
@@ -121,3 +122,21 @@ def test_a_window_larger_than_its_image_is_refused() -> None:
     executable = intarsia.build(made, "llvm").load(threads=1)
     with executable, pytest.raises(IntarsiaError, match="must fit into what it moves over"):
         executable.run({"x": floats(1, 1, 1)})
+
+
+@pytest.mark.parametrize("rows", ["n", "1"])
+@pytest.mark.parametrize(("low", "high"), [(3, -2), (-2, 3), (4, -3), (2, -3)])
+def test_a_pad_of_constants_may_take_more_than_there_is(rows: str, low: int, high: int) -> None:
+    made = parsed(
+        f"""(float[{rows}] x) => (float[m] y) <int64[2] p = {{{low}, {high}}}, float v = {{7}}> {{
+          y = Pad (x, p, v)
+        }}"""
+    )
+    sizes = (1,) if rows == "1" else (1, 2, 3, 9)
+    check(made, *({"x": floats(size)} for size in sizes))
+
+
+def test_a_pad_of_constants_that_takes_all_and_more_is_refused() -> None:
+    made = parsed("(float[1] x) => (float[m] y) <int64[2] p = {1, -4}> { y = Pad (x, p) }")
+    with pytest.raises(ModelError, match="take more than shape"):
+        from_onnx(made)

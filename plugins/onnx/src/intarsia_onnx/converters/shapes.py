@@ -419,18 +419,38 @@ def pad(node: NodeContext) -> Expr:
         value = node.number("value", 0.0)
     elif mode == "constant" and node.optional(2) is not None:
         value = node.required_scalar(2, "the value to pad with")
-    cut = [
-        (max(-low, 0), size - max(-high, 0))
+    late = [  # constants may be cut, too: these axes are padded first
+        mode == "constant" and low * high < 0 and not _has(size, -min(low, high))
         for size, (low, high) in zip(sizes, widths, strict=True)
+    ]
+    cut = [
+        (0, size) if is_late else (max(-low, 0), size - max(-high, 0))
+        for size, (low, high), is_late in zip(sizes, widths, late, strict=True)
     ]
     if any(isinstance(end, int) and begin > end for begin, end in cut):
         raise node.model_error(f"negative widths {widths} take more than shape {sizes} has")
-    x = strided_slice(node, x, [c[0] for c in cut], extents(c[1] for c in cut), (1,) * len(sizes))
+    ones = (1,) * len(sizes)
+    x = strided_slice(node, x, [c[0] for c in cut], extents(c[1] for c in cut), ones)
     grown = tuple((max(low, 0), max(high, 0)) for low, high in widths)
     if not any(low or high for low, high in grown):
         return x
     attrs = slicing.Pad.Attrs(widths=grown, mode=mode, value=value)
-    return node.call(slicing.Pad, x, attrs=attrs)
+    x = node.call(slicing.Pad, x, attrs=attrs)
+    begins = [
+        max(-low, 0) if is_late else 0 for (low, _), is_late in zip(widths, late, strict=True)
+    ]
+    ends = [
+        size - max(-high, 0) if is_late else size
+        for size, (_, high), is_late in zip(sizes_of(x), widths, late, strict=True)
+    ]
+    if any(isinstance(end, int) and begin > end for begin, end in zip(begins, ends, strict=True)):
+        raise node.model_error(f"negative widths {widths} take more than shape {sizes} has")
+    return strided_slice(node, x, begins, extents(ends), ones)
+
+
+def _has(size: Size, count: int) -> bool:
+    """Whether a size is known to be at least so large."""
+    return maximum(size, count) == size
 
 
 def _pad_widths(node: NodeContext, rank: int) -> list[tuple[int, int]]:
