@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import onnxruntime as ort
 import pytest
 from onnx import parser
 
 import intarsia
+from intarsia_ir.graph.guards import collecting_guards
+from intarsia_onnx import from_onnx
 
 TEXT = """<ir_version: 10, opset_import: ["": 20]>
 limits (float[{rows}, 2] x, float[n] z) => (float[k, 2] y)
@@ -67,3 +71,57 @@ def test_a_slice_up_to_one_below_its_own_size_has_no_other_size() -> None:
             (wanted,) = session.run(None, feeds)
             (found,) = executable.run(feeds).values()
             np.testing.assert_array_equal(found, wanted)
+
+
+LIMITS = (-(1 << 63), -100, -7, -4, -1, 0, 3, 4, (1 << 31) - 1, (1 << 63) - 1)
+
+
+@pytest.mark.parametrize("rows", ["4", "n"])
+@pytest.mark.parametrize("step", [-1, -2, 2])
+def test_backward_slices_begin_at_the_first_element_at_the_earliest(rows: str, step: int) -> None:
+    """NumPy takes nothing from before it; the greatest numbers mean the end in both directions."""
+    text = f"""<ir_version: 10, opset_import: ["": 20]>
+    limits (float[{rows}] x, int64[1] first, int64[1] last) => (float[k] y)
+    <int64[1] zero = {{0}}, int64[1] step = {{{step}}}> {{
+      y = Slice (x, first, last, zero, step)
+    }}"""
+    proto = parser.parse_model(text).SerializeToString()
+    session = ort.InferenceSession(proto)
+    with intarsia.build(proto, "llvm").load(threads=1) as executable:
+        for first, last, size in itertools.product(LIMITS, LIMITS, (4,) if rows == "4" else (0, 4)):
+            feeds = {"x": np.arange(size, dtype=np.float32)}
+            feeds |= {"first": np.array([first]), "last": np.array([last])}
+            (wanted,), (found,) = session.run(None, feeds), executable.run(feeds).values()
+            np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "step"),
+    [(-7, -100, -1), (-5, -100, -2), (0, (1 << 31) - 1, -1), (-1, -(1 << 63), -1)],
+)
+@pytest.mark.parametrize("rows", ["4", "n"])
+def test_known_limits_of_backward_slices(rows: str, first: int, last: int, step: int) -> None:
+    text = f"""<ir_version: 10, opset_import: ["": 20]> limits (float[{rows}] x) => (float[k] y)
+    <int64[1] first = {{{first}}}, int64[1] last = {{{last}}}, int64[1] zero = {{0}},
+     int64[1] step = {{{step}}}> {{
+      y = Slice (x, first, last, zero, step)
+    }}"""
+    proto = parser.parse_model(text).SerializeToString()
+    session = ort.InferenceSession(proto)
+    with intarsia.build(proto, "llvm").load(threads=1) as executable:
+        for size in (4,) if rows == "4" else (0, 1, 4):
+            feeds = {"x": np.arange(size, dtype=np.float32)}
+            (wanted,), (found,) = session.run(None, feeds), executable.run(feeds).values()
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_reversal_of_an_open_size_has_that_size() -> None:
+    text = """<ir_version: 10, opset_import: ["": 20]> turned (float[n] x) => (float[k] y)
+    <int64[1] zero = {0}, int64[1] last = {-1}, int64[1] end = {-9223372036854775807}> {
+      turned = Slice (x, last, end, zero, last)
+      y = Add (x, turned)
+    }"""
+    with collecting_guards() as guards:
+        main = from_onnx(parser.parse_model(text).SerializeToString()).main
+    assert main.body.type.shape == main.params[0].type.shape
+    assert not guards

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, helper
 
+import intarsia
 from intarsia_ir.diagnostics import Span
 from intarsia_onnx import from_onnx
 from intarsia_onnx.bodies import FunctionBodies
@@ -467,3 +469,19 @@ def test_strange_names(name: str) -> None:
         [helper.make_node("Relu", ["x"], [name], name=name)], {"x": (2,)}, outputs=(name,)
     )
     assert from_onnx(proto).main.output_names == (name,)
+
+
+def test_an_input_that_is_text_is_refused_with_what_reads_it() -> None:
+    proto = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Relu", ["x"], [f"y{n}"], name=f"act{n}") for n in range(4)],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.STRING, ["n"])],
+            [helper.make_empty_tensor_value_info("y0")],
+        )
+    )
+    where = r"input 'x': element type 'string' is not supported; it is read by 'Relu'"
+    refused_text = rf"{where} \(node 'act0'\), .* \(node 'act2'\) and 1 more\n.*compute numbers"
+    with pytest.raises(UnsupportedError) as caught:
+        intarsia.build(proto.SerializeToString(), "llvm")
+    assert re.search(refused_text, str(caught.value))

@@ -100,17 +100,6 @@ def test_broken(proto: object, message: str) -> None:
         from_onnx(proto)
 
 
-@pytest.mark.parametrize(
-    ("proto", "message"),
-    [
-        (roi(), "as many samples as a region has pixels"),
-        (
-            resized(HALF, antialias=1, mode="linear", keep_aspect_ratio_policy="not_larger"),
-            "keeps the aspect ratio",
-        ),
-    ],
-    ids=range(2),
-)
-def test_left_to_the_host(proto: object, message: str) -> None:
-    with pytest.raises(UnsupportedError, match=message):
-        from_onnx(proto)
+def test_left_to_the_host() -> None:
+    with pytest.raises(UnsupportedError, match="as many samples as a region has pixels"):
+        from_onnx(roi())

@@ -39,6 +39,7 @@ from .graph import (
     has_type,
 )
 from .model_file import read_file
+from .refusals import NO_NUMBERS_HINT, with_readers
 from .sniff import describe_bytes, found_kind
 from .structure import sorted_nodes, verify_graph
 from .value_reader import ValueReader, check_text
@@ -240,7 +241,11 @@ class _MessageReader:
             message, opset = self._upgrade(message, opset)
         graph = self._graph(message.graph, opset, 0, large)
         verify_graph(graph)
-        return Model(graph, opset, self._source, self.bodies(message), self._values.refused)
+        refused = self._values.refused
+        if refused is not None and self._values.refused_input:
+            refused.message = with_readers(refused.message, graph, self._values.refused_input)
+            refused.hint = refused.hint or NO_NUMBERS_HINT
+        return Model(graph, opset, self._source, self.bodies(message), refused)
 
     def bodies(self, message: onnx.ModelProto | None = None) -> FunctionBodies:
         """Return what ONNX itself knows of operators, and of values of ``message``."""

@@ -8,12 +8,29 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from intarsia_runtime.errors import UnsupportedError
 
+from .graph import Graph
+
 NAMES_SHOWN = 10
 
 NCHWC = "com.microsoft.nchwc"
 NCHWC_HINT = (
     "its layouts are those of one machine; save the model with an optimization level below 'all'"
 )
+
+NO_NUMBERS_HINT = (
+    "compute numbers from it before the model, and export the model from the first operator on "
+    "that takes these"
+)
+
+
+def with_readers(message: str, graph: Graph, name: str) -> str:
+    """Say which nodes read an input that compiled code does not take."""
+    readers = [node for node in graph.nodes if name in node.inputs]
+    if not readers:
+        return message
+    names = ", ".join(f"'{node.op_type}' (node '{node.span.name}')" for node in readers[:3])
+    more = f" and {len(readers) - 3} more" if len(readers) > 3 else ""
+    return f"{message}; it is read by {names}{more}"
 
 
 def report(

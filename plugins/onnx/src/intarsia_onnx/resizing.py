@@ -56,13 +56,13 @@ def resizings(
 ) -> Iterator[Resizing]:
     """Yield what becomes of each dimension that changes.
 
+    A scale gives ``floor(size * scale)`` elements, of a region too: ONNX's text multiplies by the
+    part that the region takes, but ONNX Runtime, ONNX's reference and its shape inference do not.
+
     Raises:
-        UnsupportedError: It is to keep the aspect ratio.
         ModelError: Neither scales nor sizes, not one for each axis, one that is not positive, one
             that leaves nothing, or a region that is not two numbers for each.
     """
-    if node.string("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise node.unsupported("Resize of a region, or antialiased, that keeps the aspect ratio")
     rank = len(shape)
     axes = [node.normal_axis(a, rank) for a in node.integers("axes", tuple(range(rank)))]
     node.normal_axes(axes, rank)
@@ -75,17 +75,17 @@ def resizings(
     crop = is_crop(node)
     if crop and (roi is None or roi.size != 2 * len(axes)):
         raise node.model_error(f"tf_crop_and_resize needs a region of {2 * len(axes)} numbers")
-    for index, axis in enumerate(axes):
-        size, region = shape[axis], (0.0, 1.0)
+    old = tuple(shape[axis] for axis in axes)
+    if given is scales:
+        factors = tuple(float(scale) for scale in given)
+        new = tuple(map(scaled_size, old, factors))
+    else:
+        new, factors = by_policy(node, old, tuple(int(size) for size in given))
+    rows = zip(axes, old, new, factors, strict=True)
+    for index, (axis, size, wanted, scale) in enumerate(rows):
+        region = (0.0, 1.0)
         if crop and roi is not None:
             region = (float(roi[index]), float(roi[len(axes) + index]))
-        if given is scales:
-            scale = float(given[index])
-            part = region[1] - region[0] if crop else 1.0
-            wanted = int(np.floor(size * part * scale))
-        else:
-            wanted = int(given[index])
-            scale = wanted / size
         if wanted < 1:
             raise node.model_error(f"scale {scale:g} leaves nothing of dimension {axis} of {shape}")
         if wanted == size and scale == 1 and region == (0.0, 1.0):
@@ -94,28 +94,62 @@ def resizings(
         yield Resizing(axis, spots, _weights(node, spots, size, scale))
 
 
+def scaled_size(size: int, scale: float) -> int:
+    """Return ``floor(size * scale)``; the product is rounded to float32, as in ONNX Runtime.
+
+    Ten elements by 0.7 are seven, though the float32 nearest to 0.7 is a little less than that.
+    """
+    return int(np.floor(np.float32(size) * np.float32(scale)))
+
+
+def by_policy(
+    node: NodeContext, old: tuple[int, ...], wanted: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return sizes and scales of sizes that are wanted; a policy may keep the aspect ratio.
+
+    Raises:
+        ModelError: There is no such policy.
+    """
+    policy = node.string("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return wanted, tuple(new / size for new, size in zip(wanted, old, strict=True))
+    if policy not in ("not_larger", "not_smaller"):
+        raise node.model_error(f"keep_aspect_ratio_policy='{policy}' is not defined")
+    ratios = [np.float32(new) / np.float32(size) for new, size in zip(wanted, old, strict=True)]
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    new = tuple(int(np.floor(float(ratio * np.float32(size)) + 0.5)) for size in old)
+    return new, (float(ratio),) * len(old)
+
+
 def _places(
     node: NodeContext, size: int, wanted: int, scale: float, region: tuple[float, float]
 ) -> np.ndarray:
-    """Return where in the old dimension each new element lies."""
-    index = np.arange(wanted, dtype=np.float64)
-    low, high = region
+    """Return where in the old dimension each new element lies.
+
+    In float32 and in ONNX Runtime's order where a rounding decides which element that is, or
+    whether it lies outside.
+    """
+    is_sharp = is_crop(node) or node.string("mode", "nearest") == "nearest"
+    kind = np.float32 if is_sharp else np.float64
+    index = np.arange(wanted, dtype=kind)
+    low, high = kind(region[0]), kind(region[1])
     match node.string("coordinate_transformation_mode", "half_pixel"):
         case "tf_crop_and_resize":
             if wanted == 1:
-                return np.array([0.5 * (low + high) * (size - 1)])
-            return low * (size - 1) + index * (high - low) * (size - 1) / (wanted - 1)
+                return np.array([kind(0.5) * (low + high) * kind(size - 1)])
+            spread = index * (high - low) * kind(size - 1) / kind(wanted - 1)
+            return low * kind(size - 1) + spread
         case "align_corners":
             return index * (size - 1) / (wanted - 1) if wanted > 1 else np.zeros(1)
         case "asymmetric":
-            return index / scale
+            return index / kind(scale)
         case "pytorch_half_pixel":
-            return (index + 0.5) / scale - 0.5 if wanted > 1 else np.zeros(1)
+            return (index + kind(0.5)) / kind(scale) - 0.5 if wanted > 1 else np.zeros(1)
         case "half_pixel_symmetric":
             adjusted = wanted / (scale * size)
-            return size / 2 * (1 - adjusted) + (index + 0.5) / scale - 0.5
+            return size / 2 * (1 - adjusted) + (index + kind(0.5)) / kind(scale) - 0.5
         case _:
-            return (index + 0.5) / scale - 0.5
+            return (index + kind(0.5)) / kind(scale) - 0.5
 
 
 def _weights(node: NodeContext, spots: np.ndarray, size: int, scale: float) -> np.ndarray:

@@ -40,10 +40,12 @@ class ValueReader:
 
     Attributes:
         refused: The first refusal that ``any_value`` suppressed; ``None`` if there is none.
+        refused_input: The input of the model that it is about; empty if it is about none.
     """
 
     def __init__(self, onnx: ModuleType, files: ExternalFiles, *, any_value: bool) -> None:
         self.refused: UnsupportedError | None = None
+        self.refused_input = ""
         self._onnx = onnx
         self._files = files
         self._any_value = any_value
@@ -82,6 +84,8 @@ class ValueReader:
         if info.type.WhichOneof("value") is None and role == "output":
             return ValueInfo(info.name, None)
         if self._any_value and not self._is_plain(info.type):
+            if role == "input" and self.refused is None:
+                self.refused_input = info.name
             self._note_refusal(partial(self._plain_value, info, role))
             text = self._type_text(info.type)
             return ValueInfo(info.name, None, text, "", *self._inside(info.type))

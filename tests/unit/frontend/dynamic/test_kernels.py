@@ -233,6 +233,8 @@ def test_roi_align_of_a_plane_reads_the_plane() -> None:
     same(backward, f32([[[[32, 34], [52, 54]]]]), tolerance=1e-4)
     largest = one("RoiAlign", x, rois, images, mode="max", **kwargs)
     assert (largest <= 77).all()
+    turned = one("RoiAlign", x, f32([[5, 2, 1, 6]]), images, output_width=2, mode="max")
+    same(turned, np.zeros((1, 1, 1, 2), np.float32))
 
 
 def test_deformable_convolution_without_offsets_is_convolution() -> None:
@@ -270,9 +272,11 @@ def test_resizing_with_a_filter_and_of_a_region() -> None:
         coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=-1.0,
     )  # fmt: skip
     same(crop[0, 0, 0], f32(0, 7, -1), tolerance=1e-5)
-    with pytest.raises(UnsupportedError, match="keeps the aspect ratio"):
-        one("Resize", x, None, None, i64([1, 1, 1, 3]), mode="linear", antialias=1,
-            keep_aspect_ratio_policy="not_larger")  # fmt: skip
+    words = {"mode": "linear", "antialias": 1, "keep_aspect_ratio_policy": "not_larger"}
+    ratio = one("Resize", x, None, None, i64([3]), axes=(3,), **words)
+    same(ratio, one("Resize", x, None, None, i64([1, 1, 1, 3]), mode="linear", antialias=1))
+    with pytest.raises(ModelError, match="leaves nothing of dimension 0"):
+        one("Resize", x, None, None, i64([1, 1, 1, 3]), **words)
 
 
 def test_steps_of_training() -> None:

@@ -301,6 +301,21 @@ def test_sizes_that_one_piece_computes_are_known_to_later_ones() -> None:
         agrees(proto, found, np.array([*words], object), np.array(d), other)
 
 
+def test_a_later_step_may_have_a_size_that_an_earlier_piece_computes() -> None:
+    """The size is there from the piece on, not only from the result of the step."""
+    nodes = [
+        op("Unique", "x", "u i j c"),
+        op("ReduceMax", "c", "d", keepdims=1),
+        op("OneHot", "c d v", "y"),
+    ]
+    values = {"v": np.array([0, 1], np.float32)}
+    proto = model(graph(nodes, {"x": (F, ["n"])}, {"u": F, "y": F}, **values))
+    found = planned(proto, {"y": "the user asks for it"})
+    assert steps(found.program.steps) == ["piece", "OneHot"]
+    for row in ([1, 1, 2], [5], [3, 1, 3, 3, 2, 1]):
+        agrees(proto, found, np.array(row, np.float32))
+
+
 def test_a_piece_requires_what_was_assumed_of_its_sizes() -> None:
     nodes = [op("NonZero", "x", "n"), op("Squeeze", "x ends", "y")]
     proto = model(graph(nodes, {"x": (F, [4, "n"])}, {"n": I64, "y": F}, ends=np.array([1])))
@@ -343,6 +358,7 @@ RESULTS = {
     "TopK": (kinds((N, 3), (1,)), {}, {"axis": 0}, ["(y.0, 3)", "(y.0, 3)"]),
     "OneHot": (kinds((N,), (), (2,)), {}, {}, ["(n, y.1)"]),
     "Tile": (kinds((N, 3), (2,)), {}, {}, ["(y.0, y.1)"]),
+    "MaxPool": (kinds((N, 3, 8)), {}, {}, ["(n, 3, y.2)", "(n, 3, y.2)"]),
     "RandomNormalLike": (kinds((N, 3)), {}, {}, ["(n, 3)"]),
     "Relu": (kinds((N,)), {}, {}, []),
 }

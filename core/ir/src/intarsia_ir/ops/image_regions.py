@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
+from intarsia_runtime.size import minimum as smaller_size
+from intarsia_runtime.size import product
 
 from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
@@ -60,7 +62,9 @@ class RoiAlign(Op):
         check_dtype(cls.name, is_index, "int32 or int64", images)
         fits = rois.rank == 2 and rois.shape[1] == 4 and images.rank == 1
         why = f"{cls.name}: there must be elements to sample"
-        fits = fits and all(require_at_most(1, size, why) for size in x.shape)
+        if x.rank == 4 and fits:
+            needed = smaller_size(product((rois.shape[0], x.shape[1], *attrs.size)), 1)
+            fits = all(require_at_most(needed, x.shape[axis], why) for axis in (0, 2, 3))
         if x.rank != 4 or not fits or not same_size(rois.shape[0], images.shape[0]):
             raise TypeRuleError(
                 f"{cls.name}: regions {shape_text(rois.shape)} and {shape_text(images.shape)} do"

@@ -229,7 +229,7 @@ class OneHot(Op):
         (indices,) = operands(cls.name, types, 1)
         check_dtype(cls.name, is_integer, "integer", indices)
         check_axis(cls.name, attrs.axis, indices.rank + 1)
-        if attrs.depth < 0:
+        if not require_at_most(0, attrs.depth, f"{cls.name}: the depth must not be negative"):
             raise TypeRuleError(f"{cls.name}: depth {attrs.depth} must not be negative")
         before, after = indices.shape[: attrs.axis], indices.shape[attrs.axis :]
         return TensorType((*before, attrs.depth, *after), attrs.dtype)

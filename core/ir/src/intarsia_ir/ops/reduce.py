@@ -12,6 +12,7 @@ import numpy as np
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
+from intarsia_runtime.size import minimum, product
 
 from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
@@ -288,7 +289,8 @@ class ArgOp(Op):
         check_dtype(cls.name, is_number, "integer or floating-point", x)
         check_axis(cls.name, attrs.axis, x.rank)
         why = f"{cls.name}: there must be elements to choose from"
-        if not require_at_most(1, x.shape[attrs.axis], why):
+        others = product((*x.shape[: attrs.axis], *x.shape[attrs.axis + 1 :]))
+        if not require_at_most(minimum(others, 1), x.shape[attrs.axis], why):
             raise TypeRuleError(
                 f"{cls.name}: axis {attrs.axis} of {shape_text(x.shape)} has no elements"
             )
@@ -299,6 +301,9 @@ class ArgOp(Op):
     @classmethod
     def reference(cls, attrs: Attrs, x: Array) -> Array:
         """Search along the axis."""
+        if not x.size:  # and neither has the result elements, or the type rule refuses
+            middle = (1,) if attrs.keepdims else ()
+            return np.zeros((*x.shape[: attrs.axis], *middle, *x.shape[attrs.axis + 1 :]), np.int64)
         search = np.argmax if cls.largest else np.argmin
         ordered = np.flip(x, attrs.axis) if attrs.last else x
         found = search(ordered, axis=attrs.axis, keepdims=attrs.keepdims)

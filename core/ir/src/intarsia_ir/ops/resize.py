@@ -21,7 +21,7 @@ from ..tir import expr as tir
 from ..tir.expr import INDEX, PrimExpr, cast
 from ..tir.intrinsic import Intrinsic
 from ..tir.tensor import Tensor, compute
-from .arrays import Array, in_float32
+from .arrays import Array, in_float32, numpy_dtype
 from .elements import narrowed, wide
 from .type_rules import check_dtype, is_float, operands, shape_text
 
@@ -44,7 +44,9 @@ _COORDINATE_MODES = (
 class Resampling(Struct, frozen=True):
     """Where position ``i`` of the result lies in the operand: ``(i * step + shift) / by + start``.
 
-    Reference and compute rule evaluate this in float64 in the same order, so that both round alike.
+    Reference and compute rule evaluate this in the same type and order, so that both round alike:
+    in float64, but in float32 where the nearest element is taken. There a place just below a whole
+    number and the number itself give different elements, and ONNX Runtime decides in float32.
     """
 
     old: int
@@ -54,13 +56,15 @@ class Resampling(Struct, frozen=True):
     by: float
     start: float
 
-    def positions(self) -> Array:
+    def positions(self, dtype: DType = DType.FLOAT64) -> Array:
         """Return the place of every position, counted in the operand."""
-        return (np.arange(self.new) * self.step + self.shift) / self.by + self.start
+        kind = numpy_dtype(dtype).type
+        numbers = np.arange(self.new).astype(kind)
+        return (numbers * kind(self.step) + kind(self.shift)) / kind(self.by) + kind(self.start)
 
-    def position(self, index: PrimExpr) -> PrimExpr:
+    def position(self, index: PrimExpr, dtype: DType = DType.FLOAT64) -> PrimExpr:
         """Return the place of one position, counted in the operand."""
-        number = cast(index, DType.FLOAT64)
+        number = cast(index, dtype)
         return (number * self.step + self.shift) / self.by + self.start
 
 
@@ -82,7 +86,7 @@ def _resampling(mode: str, old: int, new: int, scale: float) -> Resampling:
 
 def _nearest_table(mode: str, along: Resampling) -> Array:
     """Return the element of the operand that each position of the result takes."""
-    place = along.positions()
+    place = along.positions(DType.FLOAT32)
     match mode:
         case "floor":
             whole = np.floor(place)
@@ -104,7 +108,7 @@ def _nearest_element(mode: str, along: Resampling, index: PrimExpr) -> PrimExpr:
         return index // ratio
     if np.array_equal(table, numbers * along.old // max(along.new, 1)):
         return index * along.old // along.new
-    place = along.position(index)
+    place = along.position(index, DType.FLOAT32)
     match mode:
         case "floor":
             whole = tir.intrinsic(Intrinsic.FLOOR, place)

@@ -51,8 +51,9 @@ class NonMaxSuppression(Op):
     ``[batch, classes, boxes]``. Results: the chosen boxes in order, zeros behind them, int64
     ``[batch, classes, count]``; how many they are, int64 ``[batch, classes]``; and the scores of
     boxes that are left when ``count`` are chosen, negative infinity elsewhere. Boxes overlap too
-    far if what they share is more than ``overlap`` of what they cover together. A third operand,
-    float32 ``[2]``, has ``overlap`` and ``least`` instead of the attributes.
+    far if what they share is more than ``overlap`` of what they cover together; one whose upper
+    corner lies below the lower one shares nothing. A third operand, float32 ``[2]``, has
+    ``overlap`` and ``least`` instead of the attributes.
     """
 
     fixed_sizes = "the last of the boxes': it is 4"
@@ -147,7 +148,8 @@ def _suppressed(
         height = np.minimum(best[2], near[2]) - np.maximum(best[0], near[0])
         width = np.minimum(best[3], near[3]) - np.maximum(best[1], near[1])
         shared = np.maximum(height, 0) * np.maximum(width, 0)
-        keep = shared <= np.float32(overlap) * (best[4] + near[4] - shared)
+        together = np.maximum(best[4] + near[4] - shared, 0)  # of a turned box it may be negative
+        keep = shared <= np.float32(overlap) * together
         near, order = near[:, keep], order[keep]
     return chosen, order
 
@@ -268,7 +270,7 @@ class _ClassRow(Struct, frozen=True):
             mine = (high_y - low_y) * (high_x - low_x)
             area = (other[2] - other[0]) * (other[3] - other[1])
             limit = _spread(self.overlap, lanes)
-            keep = shared <= limit * (mine + area - shared)
+            keep = shared <= limit * maximum(mine + area - shared, zero)
             return select(keep, _items(self.left, self.at, start, lanes), _gone(lanes))
 
         taken = store(self.left, (*self.at, place), _gone(1))

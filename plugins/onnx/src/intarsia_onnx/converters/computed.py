@@ -12,13 +12,22 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.guards import require_at_most
 from intarsia_ir.graph.types import Dim, Size
 from intarsia_ir.ops import binary, compare, generate, indexing
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import minimum
 
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
+
+TO_ANY_END = ((1 << 31) - 1, (1 << 63) - 1)
+"""Ends of a slice that mean the last element, or the first where it goes backward.
+
+ONNX says so up to opset 10, and recommends the least numbers for that later; ONNX Runtime takes
+both.
+"""
 
 
 class Numbers(Struct, frozen=True):
@@ -153,16 +162,38 @@ def computed_slice(node: NodeContext) -> Expr:
     touched = range(rank) if isinstance(axes, Expr) else axes
     for axis in touched:
         size, back = sizes[axis], backward[axis]
-        low = numbers.choose(back, numbers.of(-1), zero)
+        low = numbers.choose(back, _first_backward(numbers, first[axis], highest[axis]), zero)
         high = numbers.choose(back, highest[axis], size)
-        start, end = (
-            numbers.within(_counted(numbers, place, size), low, high)
-            for place in (first[axis], last[axis])
-        )
+        start = numbers.within(_counted(numbers, first[axis], size), low, high)
+        low = numbers.choose(back, numbers.of(-1), zero)
+        limit = _counted(numbers, _last(numbers, last[axis], back, before), size)
+        end = numbers.within(limit, low, high)
         length = numbers.as_size(numbers.steps(numbers.subtract(end, start), steps[axis]))
         places = node.call(binary.Multiply, numbers.range(length), steps[axis])
         x = _taken(node, x, numbers.add(places, start), axis)
     return x
+
+
+def _first_backward(numbers: Numbers, start: Expr, highest: Expr) -> Expr:
+    """Return where a backward slice begins at the earliest: at the first element, if there is one.
+
+    NumPy takes nothing from a start before the first element; ONNX and ONNX Runtime take that one.
+    """
+    known = numbers.node.folder.value(start)
+    if known is not None and known.reshape(-1)[0] >= -1:  # it is never before the first
+        return numbers.of(-1)
+    return numbers.node.call(binary.Minimum, highest, numbers.of(0))
+
+
+def _last(numbers: Numbers, end: Expr, back: Expr, before: Expr) -> Expr:
+    """Return where a slice ends; the greatest numbers mean before all where it goes backward."""
+    node = numbers.node
+    known = node.folder.value(end)
+    if known is not None and known.reshape(-1)[0] not in TO_ANY_END:
+        return end
+    marks = (node.call(compare.Equal, end, numbers.of(mark)) for mark in TO_ANY_END)
+    is_mark = node.call(binary.LogicalAnd, node.call(binary.LogicalOr, *marks), back)
+    return numbers.choose(is_mark, before, end)
 
 
 def _counted(numbers: Numbers, place: Expr, size: Expr) -> Expr:
@@ -191,11 +222,11 @@ def computed_pad(node: NodeContext) -> Expr:
         value = node.scalar(0, dtype_of(x)) if given is None else node.reshape(node.input(2), ())
     for axis in range(rank) if isinstance(axes, Expr) else axes:
         size = numbers.size(sizes_of(x)[axis])
-        grown = numbers.add(size, numbers.add(low[axis], high[axis]))
-        places = numbers.subtract(numbers.range(numbers.as_size(grown)), low[axis])
+        grown = numbers.as_size(numbers.add(size, numbers.add(low[axis], high[axis])))
         if value is None:
-            places = _mirrored(numbers, mode, places, size)
+            places = _repeated_places(numbers, mode, grown, size, (low[axis], high[axis]))
         else:  # what is outside is one more element behind all
+            places = numbers.subtract(numbers.range(grown), low[axis])
             places = numbers.choose(_inside(numbers, places, size), places, size)
             shape = list(sizes_of(x))
             shape[axis] = 1
@@ -210,12 +241,25 @@ def _inside(numbers: Numbers, places: Expr, size: Expr) -> Expr:
     return numbers.node.call(binary.LogicalAnd, not_before, numbers.is_less(places, size))
 
 
+def _repeated_places(
+    numbers: Numbers, mode: str, grown: Size, size: Expr, widths: tuple[Expr, Expr]
+) -> Expr:
+    """Return which element is where; what negative widths take away is not repeated."""
+    zero, call = numbers.of(0), numbers.node.call
+    cut_low, cut_high = (call(binary.Minimum, width, zero) for width in widths)
+    kept = numbers.as_size(numbers.add(size, numbers.add(cut_low, cut_high)))
+    why = f"{numbers.node.span}: mode '{mode}' has nothing to fill with"
+    require_at_most(minimum(grown, 1), kept, why)
+    places = numbers.subtract(numbers.range(grown), call(binary.Maximum, widths[0], zero))
+    return numbers.subtract(_mirrored(numbers, mode, places, numbers.size(kept)), cut_low)
+
+
 def _mirrored(numbers: Numbers, mode: str, places: Expr, size: Expr) -> Expr:
     """Return which element is at places outside; inside these are themselves."""
     node, one = numbers.node, numbers.of(1)
     last = numbers.subtract(size, one)
     if mode == "wrap":
-        return node.call(binary.FloorMod, places, size)
+        return node.call(binary.FloorMod, places, node.call(binary.Maximum, size, one))
     if mode == "reflect":
         period = node.call(binary.Maximum, node.call(binary.Multiply, last, numbers.of(2)), one)
         turned = node.call(binary.FloorMod, places, period)

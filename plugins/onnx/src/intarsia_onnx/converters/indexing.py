@@ -8,12 +8,17 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.guards import is_collecting, require_at_most
+from intarsia_ir.graph.types import Size
 from intarsia_ir.ops import compare, indexing
 from intarsia_ir.ops import cumulative as running
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import product
 
 from ..builder import Builder, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
+from .computed import Numbers
 from .index_range import in_range, in_range_of_many
 
 
@@ -41,9 +46,9 @@ def gather_nd(node: NodeContext) -> Expr:
 
 
 def one_hot(node: NodeContext) -> Expr:
-    """Convert OneHot; depth must be known, the two values need not be."""
-    depth = node.required_integer(1, "the depth")
-    if depth < 1:
+    """Convert OneHot; the depth may be a size of the run, and the two values need not be known."""
+    depth = _depth(node)
+    if not require_at_most(1, depth, f"{node.span}: the depth of OneHot must be positive"):
         raise node.model_error(f"depth {depth} must be positive")
     indices = node.cast(node.input(0), DType.INT64)
     axis = node.axis("axis", rank_of(indices) + 1, -1)
@@ -59,18 +64,27 @@ def one_hot(node: NodeContext) -> Expr:
     return node.call(compare.Where, is_hot, on_value, off_value)
 
 
+def _depth(node: NodeContext) -> Size:
+    """Return the depth of OneHot, a number of any type."""
+    if not is_collecting() or node.is_fixed(1) or product(sizes_of(node.input(1))) != 1:
+        return node.required_integer(1, "the depth")
+    value = node.reshape(node.input(1), (1,))
+    return Numbers(node).as_size(node.cast(value, DType.INT64))
+
+
 def hot(
     node: Builder,
     indices: Expr,
     axis: int,
-    depth: int,
+    depth: Size,
     dtype: DType,
     *,
     on: float = 1.0,
     off: float = 0.0,
 ) -> Expr:
     """Spread indices over a new axis: ``on`` where the index is, ``off`` elsewhere."""
-    attrs = indexing.OneHot.Attrs(depth=depth, axis=axis, on_value=on, off_value=off, dtype=dtype)
+    (size,) = extents((depth,))
+    attrs = indexing.OneHot.Attrs(depth=size, axis=axis, on_value=on, off_value=off, dtype=dtype)
     return node.call(indexing.OneHot, indices, attrs=attrs)
 
 

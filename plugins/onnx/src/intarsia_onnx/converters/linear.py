@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import MappingProxyType
+from typing import TypeAlias
 
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.guards import is_collecting, require_equal
@@ -16,6 +17,12 @@ from intarsia_runtime.size import product as sizes_product
 
 from ..builder import STATIC_HINT, Builder, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
+
+_Term: TypeAlias = "tuple[str, Expr]"
+"""An operand of Einsum with a letter for each dimension."""
+
+_DOTS = "01234567"
+"""Letters for the dimensions of an ellipsis."""
 
 
 def matmul(node: NodeContext) -> Expr:
@@ -80,27 +87,62 @@ def scaled(node: Builder, x: Expr, factor: float) -> Expr:
 
 
 def einsum(node: NodeContext) -> Expr:
-    """Convert Einsum of one or two operands."""
+    """Convert Einsum: operands are contracted from the left; sizes of 1 broadcast, as in NumPy."""
     text = node.string("equation").replace(" ", "")
+    values = node.variadic()
     left, arrow, right = text.partition("->")
     terms = left.split(",")
-    if "." in text or len(terms) != len(node.args) or len(terms) > 2:
-        raise node.unsupported(f"Einsum equation '{text}'")
+    if len(terms) != len(values):
+        raise node.model_error(f"Einsum equation '{text}' does not have {len(values)} operands")
+    dots = [_dots(node, term, rank_of(x)) for term, x in zip(terms, values, strict=True)]
+    terms = [term.replace("...", letters) for term, letters in zip(terms, dots, strict=True)]
+    all_dots = max(dots, key=len)
+    if not arrow:
+        letters = "".join(terms)
+        single = sorted(x for x in set(letters) if letters.count(x) == 1 and x not in all_dots)
+        right = all_dots + "".join(single)
+    if all_dots and "..." not in right and arrow:
+        raise node.model_error(f"Einsum equation '{text}' has no ellipsis in its result")
+    right = right.replace("...", all_dots)
     if len(set(right)) != len(right):
         raise node.unsupported(f"Einsum equation '{text}' repeats an index of the result")
-    if not arrow:
-        letters = left.replace(",", "")
-        right = "".join(sorted(x for x in set(letters) if letters.count(x) == 1))
-    values = node.variadic()
     for term, value in zip(terms, values, strict=True):
-        if rank_of(value) != len(term) or not set(right) <= set(left):
+        if rank_of(value) != len(term) or "." in term or not set(right) <= set("".join(terms)):
             raise node.model_error(f"Einsum equation '{text}' does not fit operand {value.type}")
     parts = [_diagonals(node, x, term) for x, term in zip(values, terms, strict=True)]
-    terms, values = [term for term, _ in parts], [value for _, value in parts]
-    if len(terms) == 1:
-        kept, value = _summed(node, values[0], terms[0], right)
-        return node.transpose(value, [kept.index(x) for x in right])
-    return _contract(node, values, terms, right)
+    term, value = parts[0]
+    for number, part in enumerate(parts[1:], start=2):
+        later = right + "".join(other for other, _ in parts[number:])
+        term, value = _contract(node, *_broadcast(node, (term, value), part), later)
+    kept, value = _summed(node, value, term, right)
+    return node.transpose(value, [kept.index(x) for x in right])
+
+
+def _dots(node: NodeContext, term: str, rank: int) -> str:
+    """Return letters for the dimensions that an ellipsis stands for; the last are the same ones."""
+    if "..." not in term:
+        return ""
+    count = rank - (len(term) - 3)
+    if not 0 <= count <= len(_DOTS):
+        raise node.model_error(f"Einsum term '{term}' does not fit {rank} dimensions")
+    return _DOTS[len(_DOTS) - count :]
+
+
+def _broadcast(node: NodeContext, *parts: _Term) -> tuple[_Term, _Term]:
+    """Drop dimensions of size 1 next to others of their letter; open sizes become the same."""
+    sides = [dict(zip(term, sizes_of(value), strict=True)) for term, value in parts]
+    found: list[_Term] = []
+    for (term, value), own, other in zip(parts, sides, sides[::-1], strict=True):
+        wanted = [other.get(letter, own[letter]) for letter in term]
+        wanted = [own[x] if size == 1 else size for x, size in zip(term, wanted, strict=True)]
+        kept = [x for x in term if not (own[x] == 1 and other.get(x, 1) != 1)]
+        if len(kept) < len(term):
+            wanted = [size for x, size in zip(term, wanted, strict=True) if x in kept]
+            value = node.reshape(value, [own[x] for x in kept])
+        value, _ = node.folder.broadcasts.spread(node, value, wanted)
+        found.append(("".join(kept), value))
+    first, second = found
+    return first, second
 
 
 def _diagonals(node: NodeContext, x: Expr, term: str) -> tuple[str, Expr]:
@@ -133,10 +175,10 @@ def _summed(node: NodeContext, x: Expr, term: str, keep: str) -> tuple[str, Expr
     return "".join(letter for letter in term if letter in keep), summed
 
 
-def _contract(node: NodeContext, values: Sequence[Expr], terms: Sequence[str], right: str) -> Expr:
+def _contract(node: NodeContext, first: _Term, second: _Term, right: str) -> _Term:
     """Bring two operands to ``[batch, rows, sum]`` and ``[batch, sum, columns]`` and multiply."""
-    a_term, a = _summed(node, values[0], terms[0], right + terms[1])
-    b_term, b = _summed(node, values[1], terms[1], right + terms[0])
+    a_term, a = _summed(node, first[1], first[0], right + second[0])
+    b_term, b = _summed(node, second[1], second[0], right + first[0])
     sizes = dict(zip(a_term, sizes_of(a), strict=True))
     for letter, size in zip(b_term, sizes_of(b), strict=True):
         other = sizes.setdefault(letter, size)
@@ -163,8 +205,7 @@ def _contract(node: NodeContext, values: Sequence[Expr], terms: Sequence[str], r
         arranged(b, b_term, batch, inner, columns),
     )
     letters = [*batch, *rows, *columns]
-    result = node.reshape(result, [sizes[letter] for letter in letters])
-    return node.transpose(result, [letters.index(letter) for letter in right])
+    return "".join(letters), node.reshape(result, [sizes[letter] for letter in letters])
 
 
 def determinant(node: NodeContext) -> Expr:

@@ -20,12 +20,21 @@ from intarsia_runtime.dtype import DType
 
 from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
+from ..resizing import scaled_size
 from .computed import Numbers
 
 _WIDE = DType.FLOAT64
 
-_EXACT = 1 << 32
-"""What numerator and denominator of a scale stay below, so that integers hold a size times it."""
+_EXACT = 1 << 8
+"""The numerator of a scale is less, so that float32 holds sizes below 65536 times it.
+
+``size * numerator // denominator`` is then what ONNX Runtime's ``floor`` of a float32 product is.
+"""
+
+_MOST_PARTS = 1 << 32
+
+BY_SCALE = "by_scale"
+"""A way to the nearest element: down, but up where the dimension shrinks."""
 
 
 class ResizedAxis(Struct, frozen=True, eq=False):
@@ -53,7 +62,7 @@ class OpenResize:
         node: The node.
         mode: ``nearest``, ``linear`` or ``cubic``.
         coordinates: ``coordinate_transformation_mode``.
-        nearest: ``nearest_mode``.
+        nearest: ``nearest_mode``, or :data:`BY_SCALE`.
     """
 
     def __init__(self, node: NodeContext, mode: str, coordinates: str, nearest: str) -> None:
@@ -61,6 +70,9 @@ class OpenResize:
         self._mode = mode
         self._coordinates = coordinates
         self._nearest = nearest
+        is_sharp = mode == "nearest" or coordinates == "tf_crop_and_resize"
+        self._wide = DType.FLOAT32 if is_sharp else _WIDE
+        """Where a rounding decides which element is taken, it is that of ONNX Runtime."""
 
     def apply(self, axes: Sequence[ResizedAxis]) -> Expr:
         """Return the resized tensor."""
@@ -69,7 +81,7 @@ class OpenResize:
         if self._mode != "nearest" and not dtype.is_float:
             x = node.cast(x, DType.FLOAT32 if dtype.bits <= 16 else _WIDE)
         outside: Expr | None = None
-        for axis in axes:
+        for axis in map(self._narrowed, axes):
             places = self._places(axis)
             x = self._resized(x, axis, places)
             if axis.region is not None:
@@ -89,23 +101,31 @@ class OpenResize:
         return self._node.call(op, *args)
 
     def _number(self, value: float) -> Expr:
-        return self._node.scalar(value, _WIDE)
+        return self._node.scalar(value, self._wide)
 
     def _new(self, axis: ResizedAxis) -> Expr:
-        return self._node.cast(Numbers(self._node).size(axis.new), _WIDE)
+        return self._node.cast(Numbers(self._node).size(axis.new), self._wide)
+
+    def _narrowed(self, axis: ResizedAxis) -> ResizedAxis:
+        """Return the same with all numbers in the type of this resize."""
+        node, region = self._node, axis.region
+        if region is not None:
+            region = (node.cast(region[0], self._wide), node.cast(region[1], self._wide))
+        old, scale = node.cast(axis.old, self._wide), node.cast(axis.scale, self._wide)
+        return ResizedAxis(axis.axis, old, axis.new, scale, region)
 
     def _places(self, axis: ResizedAxis) -> Expr:
         """Return where in the old dimension each new element lies."""
         call, number = self._call, self._number
-        index = self._node.cast(Numbers(self._node).range(axis.new), _WIDE)
+        index = self._node.cast(Numbers(self._node).range(axis.new), self._wide)
         one, half, new = number(1), number(0.5), self._new(axis)
         last = call(binary.Subtract, axis.old, one)
         between = call(binary.Maximum, call(binary.Subtract, new, one), one)
         is_one = call(compare.LessEqual, new, one)
         if axis.region is not None:
             low, high = axis.region
-            part = call(binary.Multiply, call(binary.Subtract, high, low), last)
-            spread = call(binary.Divide, call(binary.Multiply, index, part), between)
+            part = call(binary.Multiply, index, call(binary.Subtract, high, low))
+            spread = call(binary.Divide, call(binary.Multiply, part, last), between)
             spread = call(binary.Add, call(binary.Multiply, low, last), spread)
             middle = call(binary.Multiply, call(binary.Add, low, high), half)
             return call(compare.Where, is_one, call(binary.Multiply, middle, last), spread)
@@ -133,7 +153,7 @@ class OpenResize:
 
     def _resized(self, x: Expr, axis: ResizedAxis, places: Expr) -> Expr:
         if self._mode == "nearest":
-            return self._taken(x, axis, self._rounded(places))
+            return self._taken(x, axis, self._rounded(places, axis))
         if self._node.integer("antialias", 0):
             return self._filtered(x, axis, places)
         dtype, rank = dtype_of(x), rank_of(x)
@@ -160,9 +180,9 @@ class OpenResize:
         grown = numbers.subtract(numbers.range(size + 2 * half), numbers.size(half))
         x = self._taken(x, axis, grown)
         floors = call(unary.Floor, places)
-        first = call(binary.Subtract, floors, node.cast(numbers.size(half), _WIDE))
+        first = call(binary.Subtract, floors, node.cast(numbers.size(half), self._wide))
         first = node.reshape(call(binary.Add, first, self._number(1)), (axis.new, 1))
-        near = call(binary.Add, first, node.cast(numbers.range(2 * half), _WIDE))
+        near = call(binary.Add, first, node.cast(numbers.range(2 * half), self._wide))
         distance = call(binary.Subtract, near, node.reshape(places, (axis.new, 1)))
         weights = self._weight(call(binary.Multiply, call(unary.Abs, distance), shrink))
         if self._node.integer("exclude_outside", 0):
@@ -190,9 +210,13 @@ class OpenResize:
         attrs = indexing.Take.Attrs(axis=axis.axis)
         return node.call(indexing.Take, x, inside, attrs=attrs)
 
-    def _rounded(self, places: Expr) -> Expr:
+    def _rounded(self, places: Expr, axis: ResizedAxis) -> Expr:
         call, half = self._call, self._number(0.5)
         match self._nearest:
+            case way if way == BY_SCALE:
+                shrinks = call(compare.Less, axis.scale, self._number(1))
+                ends = (call(unary.Ceil, places), call(unary.Floor, places))
+                return call(compare.Where, shrinks, *ends)
             case "floor":
                 return call(unary.Floor, places)
             case "ceil":
@@ -270,8 +294,8 @@ def open_axes(node: NodeContext, axes: Sequence[int], *, crop: bool) -> list[Res
     else:
         scales = [node.item(node.cast(given, _WIDE), 0, n) for n in range(len(axes))]
         wanted = [
-            _scaled(node, sizes_of(node.input(0))[axis], size, scale, region)
-            for axis, size, scale, region in zip(axes, old, scales, regions, strict=True)
+            _scaled(node, sizes_of(node.input(0))[axis], size, scale)
+            for axis, size, scale in zip(axes, old, scales, strict=True)
         ]
     return [
         ResizedAxis(*row)
@@ -288,19 +312,22 @@ def _is_same(node: NodeContext, row: tuple[int, Expr, Size, Expr, object]) -> bo
     return region is None and is_one and new == sizes_of(node.input(0))[axis]
 
 
-def _scaled(
-    node: NodeContext, size: Size, old: Expr, scale: Expr, region: tuple[Expr, Expr] | None
-) -> Size:
-    """Return ``floor(size * scale)``, of the part that is taken."""
+def _scaled(node: NodeContext, size: Size, old: Expr, scale: Expr) -> Size:
+    """Return ``floor(size * scale)``, of a region too; the product is rounded to float32.
+
+    ONNX's text multiplies by the part that a region takes; ONNX Runtime, ONNX's reference and its
+    shape inference do not.
+    """
     known = node.folder.value(scale)
-    if known is not None and region is None:
-        factor = Fraction(float(known.reshape(())))
-        if 0 < factor.numerator < _EXACT and factor.denominator < _EXACT:
+    if known is not None:
+        number = float(known.reshape(()))
+        if isinstance(size, int):
+            return scaled_size(size, number)
+        factor = Fraction(number)
+        if 0 < factor.numerator < _EXACT and factor.denominator < _MOST_PARTS:
             return size * factor.numerator // factor.denominator
-    if region is not None:
-        old = node.call(binary.Multiply, old, node.call(binary.Subtract, region[1], region[0]))
-    made = node.call(unary.Floor, node.call(binary.Multiply, old, scale))
-    return Numbers(node).as_size(node.cast(made, DType.INT64))
+    product = node.call(binary.Multiply, *(node.cast(x, DType.FLOAT32) for x in (old, scale)))
+    return Numbers(node).as_size(node.cast(node.call(unary.Floor, product), DType.INT64))
 
 
 def _by_sizes(
@@ -316,15 +343,16 @@ def _by_sizes(
         return wanted, scales
     if policy not in ("not_larger", "not_smaller"):
         raise node.model_error(f"keep_aspect_ratio_policy='{policy}' is not defined")
-    ratio = scales[0]
+    ratio = node.cast(scales[0], DType.FLOAT32)
     for scale in scales[1:]:
         op = binary.Minimum if policy == "not_larger" else binary.Maximum
-        ratio = node.call(op, ratio, scale)
+        ratio = node.call(op, ratio, node.cast(scale, DType.FLOAT32))
     half = node.scalar(0.5, _WIDE)
+    products = (node.call(binary.Multiply, ratio, node.cast(x, DType.FLOAT32)) for x in old)
     rounded = [
-        node.call(unary.Floor, node.call(binary.Add, node.call(binary.Multiply, ratio, x), half))
-        for x in old
+        node.call(unary.Floor, node.call(binary.Add, node.cast(x, _WIDE), half)) for x in products
     ]
+    ratio = node.cast(ratio, _WIDE)
     sizes = [numbers.as_size(node.cast(x, DType.INT64)) for x in rounded]
     return sizes, [ratio] * len(axes)
 

@@ -27,7 +27,7 @@ from intarsia_runtime.size import SizeOp, maximum, minimum, numbers, product
 from ..builder import STATIC_HINT, rank_of, sizes_of
 from ..context import NodeContext
 from ..run_sizes import Hole, Partial
-from .computed import computed_pad, computed_slice, is_known
+from .computed import TO_ANY_END, computed_pad, computed_slice, is_known
 from .squeezing import squeeze, unsqueeze
 from .triangles import trilu
 
@@ -207,6 +207,10 @@ def slice_(node: NodeContext) -> Expr:
     flipped: list[int] = []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         size = sizes[axis]
+        if step < 0 and isinstance(size, Dim) and _is_reversal(start, end):
+            flipped.append(axis)
+            strides[axis] = -step
+            continue
         if step < 1 and any(not isinstance(value, int) for value in (size, start, end)):
             return computed_slice(node)
         if isinstance(start, Hole) or isinstance(end, Hole):
@@ -219,7 +223,7 @@ def slice_(node: NodeContext) -> Expr:
             strides[axis] = step
             continue
         assert isinstance(size, int)  # as start and end are
-        begin, stop, stride = slice(start, end, step).indices(size)
+        begin, stop, stride = _known_limits(size, start, end, step)
         if stride < 0:
             flipped.append(axis)
             begin, stop, stride = size - 1 - begin, size - 1 - stop, -stride
@@ -228,6 +232,21 @@ def slice_(node: NodeContext) -> Expr:
     if flipped:
         x = node.call(shape.Flip, x, attrs=shape.Flip.Attrs(axes=tuple(sorted(flipped))))
     return strided_slice(node, x, extents(begins), extents(stops), strides)
+
+
+def _is_reversal(start: Partial, end: Partial) -> bool:
+    """Whether a backward slice begins at the last element and ends at the first."""
+    is_last = isinstance(start, int) and (start == -1 or start in TO_ANY_END)
+    return is_last and isinstance(end, int) and (end <= 1 - (1 << 31) or end in TO_ANY_END)
+
+
+def _known_limits(size: int, start: Size, end: Size, step: int) -> tuple[int, int, int]:
+    """Return where a slice of known limits begins and ends; backward unlike in NumPy."""
+    begin, stop, step = slice(start, end, step).indices(size)
+    if step < 0:
+        begin = max(begin, min(0, size - 1))  # before the first element means that element
+        stop = -1 if end in TO_ANY_END else stop
+    return begin, stop, step
 
 
 def _limit_tensor(node: NodeContext, limit: Partial) -> Expr:
@@ -400,18 +419,38 @@ def pad(node: NodeContext) -> Expr:
         value = node.number("value", 0.0)
     elif mode == "constant" and node.optional(2) is not None:
         value = node.required_scalar(2, "the value to pad with")
-    cut = [
-        (max(-low, 0), size - max(-high, 0))
+    late = [  # constants may be cut, too: these axes are padded first
+        mode == "constant" and low * high < 0 and not _has(size, -min(low, high))
         for size, (low, high) in zip(sizes, widths, strict=True)
+    ]
+    cut = [
+        (0, size) if is_late else (max(-low, 0), size - max(-high, 0))
+        for size, (low, high), is_late in zip(sizes, widths, late, strict=True)
     ]
     if any(isinstance(end, int) and begin > end for begin, end in cut):
         raise node.model_error(f"negative widths {widths} take more than shape {sizes} has")
-    x = strided_slice(node, x, [c[0] for c in cut], extents(c[1] for c in cut), (1,) * len(sizes))
+    ones = (1,) * len(sizes)
+    x = strided_slice(node, x, [c[0] for c in cut], extents(c[1] for c in cut), ones)
     grown = tuple((max(low, 0), max(high, 0)) for low, high in widths)
     if not any(low or high for low, high in grown):
         return x
     attrs = slicing.Pad.Attrs(widths=grown, mode=mode, value=value)
-    return node.call(slicing.Pad, x, attrs=attrs)
+    x = node.call(slicing.Pad, x, attrs=attrs)
+    begins = [
+        max(-low, 0) if is_late else 0 for (low, _), is_late in zip(widths, late, strict=True)
+    ]
+    ends = [
+        size - max(-high, 0) if is_late else size
+        for size, (_, high), is_late in zip(sizes_of(x), widths, late, strict=True)
+    ]
+    if any(isinstance(end, int) and begin > end for begin, end in zip(begins, ends, strict=True)):
+        raise node.model_error(f"negative widths {widths} take more than shape {sizes} has")
+    return strided_slice(node, x, begins, extents(ends), ones)
+
+
+def _has(size: Size, count: int) -> bool:
+    """Whether a size is known to be at least so large."""
+    return maximum(size, count) == size
 
 
 def _pad_widths(node: NodeContext, rank: int) -> list[tuple[int, int]]:

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from fractions import Fraction
 from types import MappingProxyType
 
 import numpy as np
@@ -21,10 +19,9 @@ from intarsia_runtime.size import Dim
 
 from ..builder import STATIC_HINT, dtype_of
 from ..context import NodeContext
-from ..resizing import is_crop, needs_matrices, resizings
-from .open_resize import OpenResize, is_open_resize, open_axes
+from ..resizing import LARGEST, by_policy, is_crop, needs_matrices, resizings, scaled_size
+from .open_resize import BY_SCALE, OpenResize, is_open_resize, open_axes
 
-_SIMPLE = 64  # largest denominator of a scale of an open size
 _MODES = ("nearest", "linear", "cubic")
 _COORDINATES = (
     "half_pixel",
@@ -38,13 +35,29 @@ _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 def upsample(node: NodeContext) -> Expr:
-    """Convert Upsample and the Resize of opset 10, which sample at ``floor(x / scale)``."""
-    sizes = node.static_shape(0)
-    if not node.has("scales") and not node.is_fixed(1) and is_collecting():
-        axes = tuple(range(len(sizes)))
-        return _open_resized(node.as_standard("Resize", (*node.args[:1], None, node.args[1])), axes)
-    scales = node.numbers("scales") if node.has("scales") else _scales(node, 1)
-    return _resized(node, _scaled(node, sizes, scales), scales, "asymmetric", "floor")
+    """Convert Upsample and the Resize of opset 10, which sample at ``x / scale``.
+
+    Of elements it takes the one before, but the one behind where a dimension shrinks: ONNX's tests
+    of opset 10 and ONNX Runtime do.
+    """
+    sizes, mode = node.static_shape(0), _mode(node)
+    by_attribute = node.has("scales")
+    if not by_attribute and not node.is_fixed(1) and is_collecting():
+        return _upsampled(node, node.input(1))
+    scales = node.numbers("scales") if by_attribute else _scales(node, 1)
+    _check_scales(node, sizes, scales)
+    shrinks = mode == "nearest" and any(scale < 1 for scale in scales)
+    is_open = is_collecting() and any(isinstance(size, Dim) for size in sizes)
+    if shrinks or (is_open and not (mode == "nearest" and _are_whole(scales))):
+        return _upsampled(node, node.array(np.array(scales, np.float32)))
+    return _resized(node, _scaled(node, sizes, scales), scales, *_FLOORED)
+
+
+def _upsampled(node: NodeContext, scales: Expr) -> Expr:
+    """Convert an Upsample as a Resize of any sizes by any scales."""
+    axes = tuple(range(len(node.static_shape(0))))
+    resized = node.as_standard("Resize", (*node.args[:1], None, scales))
+    return _open_resized(resized, axes, "asymmetric", BY_SCALE)
 
 
 def resize(node: NodeContext) -> Expr:
@@ -76,15 +89,18 @@ def resize(node: NodeContext) -> Expr:
         return _resized(node, _scaled(node, sizes, scales), scales, coordinates, nearest)
     wanted = node.required_ints(3, "the sizes")
     _check_count(node, wanted, axes)
-    new, scales = _from_sizes(node, sizes, wanted, axes)
-    return _resized(node, new, scales, coordinates, nearest)
+    if any(size < 1 for size in (*wanted, *(sizes[axis] for axis in axes))):
+        raise node.model_error(f"sizes {wanted} for shape {sizes}")
+    part, ratios = by_policy(node, tuple(sizes[axis] for axis in axes), wanted)
+    new = tuple(int(size) for size in _spread(part, axes, [float(size) for size in sizes]))
+    return _resized(node, new, _spread(ratios, axes, [1.0] * rank), coordinates, nearest)
 
 
 def _open_resized(
     node: NodeContext,
     axes: tuple[int, ...],
-    coordinates: str = "asymmetric",
-    nearest: str = "floor",
+    coordinates: str,
+    nearest: str,
 ) -> Expr:
     """Convert a Resize whose sizes, scales or region only the run knows."""
     crop = coordinates == "tf_crop_and_resize"
@@ -98,34 +114,17 @@ def _repeats_elements(node: NodeContext, axes: tuple[int, ...]) -> bool:
     if node.optional(3) is not None or not node.is_fixed(2) or needs_matrices(node):
         return False
     part = _scales(node, 2)
-    whole = all(scale == int(scale) >= 1 for scale in part)
     coordinates = node.string("coordinate_transformation_mode", "half_pixel")
     nearest = node.string("nearest_mode", "round_prefer_floor")
-    return whole and len(part) == len(axes) and _repeats(_mode(node), coordinates, nearest)
+    return (
+        _are_whole(part) and len(part) == len(axes) and _repeats(_mode(node), coordinates, nearest)
+    )
 
 
 def _repeats(mode: str, coordinates: str, nearest: str) -> bool:
     """Whether a Resize by whole numbers repeats elements."""
     rounds = coordinates in ("half_pixel", "pytorch_half_pixel") and nearest.startswith("round")
     return mode == "nearest" and (rounds or (coordinates, nearest) == _FLOORED)
-
-
-def _from_sizes(
-    node: NodeContext, sizes: tuple[int, ...], wanted: tuple[int, ...], axes: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return sizes and scales; a policy may keep the aspect ratio."""
-    if any(size < 1 for size in (*wanted, *(sizes[axis] for axis in axes))):
-        raise node.model_error(f"sizes {wanted} for shape {sizes}")
-    policy = node.string("keep_aspect_ratio_policy", "stretch")
-    ratios = [size / sizes[axis] for size, axis in zip(wanted, axes, strict=True)]
-    if policy != "stretch":
-        if policy not in ("not_larger", "not_smaller"):
-            raise node.model_error(f"keep_aspect_ratio_policy='{policy}' is not defined")
-        ratio = min(ratios) if policy == "not_larger" else max(ratios)
-        wanted = tuple(math.floor(ratio * sizes[axis] + 0.5) for axis in axes)
-        ratios = [ratio] * len(axes)
-    new = [int(size) for size in _spread(wanted, axes, [float(size) for size in sizes])]
-    return tuple(new), _spread(ratios, axes, [1.0] * len(sizes))
 
 
 def _scales(node: NodeContext, index: int) -> tuple[float, ...]:
@@ -147,18 +146,23 @@ def _spread(values: Sequence[float], axes: Sequence[int], start: list[float]) ->
     return tuple(result)
 
 
-def _scaled(node: NodeContext, sizes: Sequence[int], scales: Sequence[float]) -> tuple[int, ...]:
-    if len(scales) != len(sizes) or any(not 0 < scale < 1e6 for scale in scales):
+def _check_scales(node: NodeContext, sizes: Sequence[int], scales: Sequence[float]) -> None:
+    if len(scales) != len(sizes) or any(not 0 < scale < LARGEST for scale in scales):
         raise node.model_error(f"scales {tuple(scales)} for shape {tuple(sizes)}")
+
+
+def _scaled(node: NodeContext, sizes: Sequence[int], scales: Sequence[float]) -> tuple[int, ...]:
+    _check_scales(node, sizes, scales)
     return tuple(_scaled_size(size, scale) for size, scale in zip(sizes, scales, strict=True))
 
 
 def _scaled_size(size: int, scale: float) -> int:
-    """Return ``floor(size * scale)``; of an open size where the scale is a simple fraction."""
-    fraction = Fraction(scale).limit_denominator(_SIMPLE)
-    if isinstance(size, Dim) and float(fraction) == scale:
-        return size * fraction.numerator // fraction.denominator
-    return math.floor(size * scale)
+    """Return a size by a scale, which is a whole number if the size is open."""
+    return size * int(scale) if isinstance(size, Dim) else scaled_size(size, scale)
+
+
+def _are_whole(scales: Sequence[float]) -> bool:
+    return all(scale == int(scale) >= 1 for scale in scales)
 
 
 def _mode(node: NodeContext) -> str:
@@ -173,8 +177,7 @@ def _repeated(
     node: NodeContext, scales: tuple[float, ...], mode: str, coordinates: str, nearest: str
 ) -> Expr:
     """Repeat the elements of a tensor of open sizes, which is *nearest* by whole numbers."""
-    whole = all(scale == int(scale) >= 1 for scale in scales)
-    if not whole or not _repeats(mode, coordinates, nearest):
+    if not _are_whole(scales) or not _repeats(mode, coordinates, nearest):
         raise node.unsupported(f"a {mode} Resize of open sizes by {scales}", STATIC_HINT)
     x, sizes = node.input(0), node.static_shape(0)
     split: list[int] = []

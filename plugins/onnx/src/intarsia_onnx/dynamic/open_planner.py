@@ -219,7 +219,7 @@ class OpenPlanner(Planner):
 
     def _is_shown_at(self, level: int, size: str) -> bool:
         """Whether a value of the program that is there at a level has this size."""
-        return size in self._shown and self._levels.sizes.get(size, 0) <= level
+        return size in self._shown and self._levels.of.get(self._shown[size], 0) <= level
 
     def _is_unused(self, guard: Guard) -> bool:
         """Whether no piece computes a size that the model itself would: nothing depends on it."""

@@ -145,7 +145,8 @@ def _piece(
     params = {node: None for node in inside if isinstance(node, Var)}
     shown = {name for param in params for _, name in plain_variables(param.type)}
     needed = (size_variables(inside) - shown).difference(*(defined_sizes(node) for node in inside))
-    params.update((shown_by[name], None) for name in sorted(needed) if name in shown_by)
+    by_variables = sorted((needed - definitions.keys()) & shown_by.keys())
+    params.update((shown_by[name], None) for name in by_variables)
     for name in sorted(needed & definitions.keys()):
         definer = definitions[name]
         attrs = Full.Attrs(shape=extents((variable(name), 0)), value=0, dtype=DType.INT8)

@@ -139,7 +139,8 @@ class Planner(Importer):
         var = Var(name, type_, span)
         self._levels.of[var] = level
         for _, size in plain_variables(type_):
-            if self._shown.setdefault(size, var) is var and level:
+            is_first = self._shown.setdefault(size, var) is var
+            if is_first and level and size not in self._folder.run_sizes.definitions:
                 self._levels.sizes[size] = level
         return var
 

@@ -226,6 +226,15 @@ def _drawn_like(node: Node, operands: Operands) -> Sequence[_Row]:
     return [(first.shape, dtype)]
 
 
+def _max_pool(node: Node, operands: Operands) -> Sequence[_Row]:
+    """The largest elements and their places have the same sizes."""
+    first = operands.type(0)
+    if first is None or first.rank < 3:
+        return ()
+    sizes = [*first.shape[:2], *_marked(first.rank)[2:]]
+    return [(sizes, first.dtype), (sizes, DType.INT64)]
+
+
 RULES: Mapping[str, _Rule] = MappingProxyType(
     {
         "Bernoulli": _drawn_like,
@@ -233,6 +242,7 @@ RULES: Mapping[str, _Rule] = MappingProxyType(
         "Compress": _compress,
         "ConstantOfShape": _constant_of_shape,
         "Expand": _expand,
+        "MaxPool": _max_pool,
         "NonMaxSuppression": _suppression,
         "NonZero": _non_zero,
         "OneHot": _one_hot,

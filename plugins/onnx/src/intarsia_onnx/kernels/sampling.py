@@ -52,8 +52,11 @@ def roi_align(call: NumpyCall, x: np.ndarray, rois: np.ndarray, images: np.ndarr
         if not shift:
             width, height = max(width, 1.0), max(height, 1.0)
         call.reserve((rows, columns))
-        ny = ratio or max(int(np.ceil(height / rows)), 1)
-        nx = ratio or max(int(np.ceil(width / columns)), 1)
+        ny = ratio or max(int(np.ceil(height / rows)), 0)
+        nx = ratio or max(int(np.ceil(width / columns)), 0)
+        if ny * nx == 0:  # a region that ends before it begins has no samples, which gives 0
+            results.append(np.zeros((x.shape[1], rows, columns)))
+            continue
         call.reserve((rows, ny, columns, nx))
         ys = top + (np.arange(rows * ny) + 0.5) * height / (rows * ny)
         xs = left + (np.arange(columns * nx) + 0.5) * width / (columns * nx)
