@@ -42,13 +42,14 @@ from .arithmetic import (
     emit_natural_division,
 )
 from .bounds import lower_bound
-from .builtin import emit_intrinsic, emit_reduction, emit_target_call
+from .builtin import emit_intrinsic, emit_reduction
 from .conversions import emit_cast
 from .half import narrow_to_bfloat, narrow_to_half, widen_bfloat, widen_half
 from .positions import Position, position
 from .quotient import constant_divisor, emit_quotient
 from .rounded import as_rounded, emit_rounded_float, emit_rounded_integer
 from .spelling import float_text, int_text, memory_type, register_type, splat, vector_type
+from .target_calls import emit_target_call
 from .writer import FunctionWriter
 
 _DIVISIONS = (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD)

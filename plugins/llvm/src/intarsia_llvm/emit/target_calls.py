@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls by LLVM's own name, which schedules write where LLVM has an instruction for a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+
+from intarsia_ir.tir.expr import CallTarget
+from intarsia_runtime.errors import UnsupportedError
+
+from ..functions import (
+    ANGLE_REST,
+    ANGLE_TURNS,
+    DEINTERLEAVE,
+    DOT,
+    DOT_BY_PAIRS,
+    DOT_OF_JOINED,
+    DOT_OF_MAGNITUDES,
+    DOT_OF_NARROW,
+    DOT_OF_PAIRS,
+    EXCHANGES,
+    FUNCTIONS,
+    LOAD_SIGNED_PAIR,
+    LOAD_UNSIGNED_PAIR,
+    LOAD_WORD,
+    MAGNITUDES,
+    MASKS,
+    PREFETCH,
+    SCALE,
+    SIGNED_DOT,
+    SIGNED_DOT_BY_PAIRS,
+    SIGNED_DOT_OF_NARROW,
+    SIGNED_MATRIX,
+    SPLATS,
+)
+from .builtin import emit_native_call
+from .byte_dots import (
+    emit_dot,
+    emit_dot_by_pairs,
+    emit_dot_of_joined,
+    emit_dot_of_magnitudes,
+    emit_dot_of_narrow,
+    emit_dot_of_pairs,
+    emit_magnitudes_or_mask,
+)
+from .neon_dot import emit_signed_dot, emit_signed_dot_by_pairs
+from .range_reduction import emit_far_angle
+from .scale import emit_scale
+from .signs import copy_sign
+from .spelling import overload, register_type
+from .writer import FunctionWriter
+
+WriteCall: TypeAlias = Callable[[FunctionWriter, CallTarget, list[str]], str]
+"""``write(w, call, args)``: write a call on values; returns the result's value."""
+
+_OF_LOADS = (PREFETCH, LOAD_WORD, LOAD_SIGNED_PAIR, LOAD_UNSIGNED_PAIR)
+"""Calls whose argument is a place, and no value (:mod:`.expressions`)."""
+
+
+def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    """Write a call by LLVM's own name.
+
+    Raises:
+        UnsupportedError: The name is not one that this generator knows.
+    """
+    if call.kind != "llvm" or call.function not in FUNCTIONS or call.function in _OF_LOADS:
+        raise UnsupportedError(
+            f"the LLVM code generator has no function '{call.function}' of '{call.kind}'",
+            hint=f"one of {', '.join(sorted(FUNCTIONS))}",
+        )
+    return _WRITERS.get(call.function, _native)(w, call, args)
+
+
+def _native(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    kind = register_type(call.dtype, call.lanes)
+    return emit_native_call(w, call.function, kind, overload(call.dtype, call.lanes), args)
+
+
+def _count_zeros(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    """Count zeros at an end of an integer; as many as it has bits if all are zeros."""
+    kind = register_type(call.dtype, call.lanes)
+    name = f"{call.function}.{overload(call.dtype, call.lanes)}"
+    function = w.declarations.use(kind, name, (kind, "i1"))
+    return w.emit(f"call {kind} {function}({kind} {args[0]}, i1 false)")
+
+
+def _converted(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    source, kind = call.args[0], register_type(call.dtype, call.lanes)
+    old = register_type(source.dtype, source.lanes)
+    return w.emit(f"{call.function.removeprefix('llvm.')} {old} {args[0]} to {kind}")
+
+
+def _copy_sign(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    return copy_sign(w, (args[0], args[1]), call.dtype, call.lanes)
+
+
+def _far_angle(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    return emit_far_angle(w, args[0], call.lanes, quarter_turns=call.function == ANGLE_TURNS)
+
+
+def _scale(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    return emit_scale(w, args, call.dtype, call.lanes)
+
+
+def _deinterleave(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    return _shuffled(w, call, args, range(DEINTERLEAVE.index(call.function), 2 * call.lanes, 2))
+
+
+def _splat(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    return _shuffled(w, call, [args[0], args[0]], (SPLATS.index(call.function),) * call.lanes)
+
+
+def _exchange(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    half, block = call.function.split(".")[2:]
+    size, lanes = int(block), call.lanes
+    shift = 0 if half == "low" else size
+    mask = [
+        lane + shift if lane & size == 0 else lanes + lane - size + shift for lane in range(lanes)
+    ]
+    return _shuffled(w, call, args, mask)
+
+
+def _shuffled(w: FunctionWriter, call: CallTarget, args: list[str], lanes: Iterable[int]) -> str:
+    """Write a vector of lanes of two, those of the second counted behind those of the first."""
+    kind = register_type(call.dtype, call.lanes)
+    mask = ", ".join(f"i32 {lane}" for lane in lanes)
+    return w.emit(
+        f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{call.lanes} x i32> <{mask}>"
+    )
+
+
+_WRITERS: Mapping[str, WriteCall] = MappingProxyType(
+    {
+        **dict.fromkeys(("llvm.bitcast", "llvm.fptosi"), _converted),
+        **dict.fromkeys(("llvm.ctlz", "llvm.cttz"), _count_zeros),
+        "llvm.copysign": _copy_sign,
+        **dict.fromkeys((ANGLE_REST, ANGLE_TURNS), _far_angle),
+        SCALE: _scale,
+        **dict.fromkeys(EXCHANGES, _exchange),
+        **dict.fromkeys(DEINTERLEAVE, _deinterleave),
+        **dict.fromkeys(SPLATS, _splat),
+        DOT: emit_dot,
+        **dict.fromkeys((SIGNED_DOT, SIGNED_MATRIX), emit_signed_dot),
+        **dict.fromkeys((SIGNED_DOT_BY_PAIRS, SIGNED_DOT_OF_NARROW), emit_signed_dot_by_pairs),
+        DOT_BY_PAIRS: emit_dot_by_pairs,
+        DOT_OF_NARROW: emit_dot_of_narrow,
+        DOT_OF_JOINED: emit_dot_of_joined,
+        **dict.fromkeys(DOT_OF_MAGNITUDES, emit_dot_of_magnitudes),
+        **dict.fromkeys((MAGNITUDES, *MASKS), emit_magnitudes_or_mask),
+        DOT_OF_PAIRS: emit_dot_of_pairs,
+    }
+)
+"""What writes a call, by its name; all others are one call of LLVM's function."""
