@@ -6,12 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import parser
+from tests.integration.frontend.test_onnx_counted import check, floats
 
 import intarsia
 from intarsia_onnx import from_onnx
 from intarsia_runtime.errors import IntarsiaError, ModelError
-
-from .test_onnx_counted import check, floats
 
 HEAD = '<ir_version: 10, opset_import: ["": 20]> g '
 

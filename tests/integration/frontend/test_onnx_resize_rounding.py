@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnxruntime as ort
 import pytest
+from tests.integration.frontend.test_onnx_counted import F32, check, floats, typed
+from tests.unit.frontend.onnx_models import node
 
 import intarsia
-
-from .onnx_models import node
-from .test_onnx_counted import F32, check, floats, typed
 
 CROP = "tf_crop_and_resize"
 
