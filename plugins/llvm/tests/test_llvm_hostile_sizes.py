@@ -160,7 +160,7 @@ TOGETHER = {
     "chosen": (
         model([node("ArgMax", "x", axis=1)], {"x": ["N", "S"]}),
         (floats(2, 0),),
-        "there must be elements to choose from: 1, more than S = 0",
+        "there must be elements to choose from: min\\(1, N\\) = 1, more than S = 0",
     ),
     "blocks": (
         model([node("SpaceToDepth", "x", blocksize=2)], {"x": [1, 1, "H", 4]}),
