@@ -6,6 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import intarsia
+from intarsia_ir.graph.expr import Function, Var
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType, variable
+from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply, function_of, var
 
 SHAPES = ((16, 16), (17, 33), (64, 31), (3, 40, 18), (9, 12), (12, 9), (15, 16))
@@ -44,3 +49,16 @@ def test_matrices_that_leave_the_cache_are_cut_into_tiles(runner, dtype, shape, 
     function = function_of(apply("transpose", var("x", *shape, dtype=dtype), axes=(0, 2, 1)))
     (got,), _, _ = runner(function, x, **options)
     np.testing.assert_array_equal(got, x.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("mcpu", ["", "haswell"])
+@pytest.mark.parametrize("shape", [(9, 12), (8, 8), (12, 9), (15, 15), (15, 16), (7, 9)], ids=str)
+def test_few_rows_and_columns_of_an_open_batch(shape, mcpu, tmp_path):
+    x = Var("x", TensorType((variable("N"), *shape), DType.FLOAT32))
+    function = Function((x,), apply("transpose", x, axes=(0, 2, 1)))
+    target = f"llvm -mcpu={mcpu}" if mcpu else "llvm"
+    intarsia.build(IRModule.from_function(function), target).save(tmp_path / "m.intarsia")
+    given = np.arange(3 * shape[0] * shape[1], dtype=np.float32).reshape(3, *shape)
+    with intarsia.load(tmp_path / "m.intarsia", threads=1) as executable:
+        (got,) = executable.run([given]).values()
+    np.testing.assert_array_equal(got, given.transpose(0, 2, 1))

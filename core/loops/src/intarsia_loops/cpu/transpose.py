@@ -32,7 +32,7 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.stmt import IfStmt, LetStmt, Stmt
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import Dim
+from intarsia_runtime.size import Dim, Size
 
 from ..matrices import as_matrices
 from ..typical import extents
@@ -82,7 +82,7 @@ def transpose_kernel(
         return _open_kernel(group.name, source, result, (size, square), (few, few_rows))
     if columns < size:
         return None
-    most = few if columns > few >= size else size - 1
+    most = _most_interleaved(few, size, columns)
     if transpose_registers is not None and kind.dtype.bits == 32 and 1 < rows <= most:
         result = Buffer("out", (batch, columns * rows), kind.dtype)
         body = interleave_loops(source, result, transpose_registers)
@@ -91,6 +91,11 @@ def transpose_kernel(
     else:
         return None
     return PrimFunc(group.name, (source, result), 1, body)
+
+
+def _most_interleaved(few: int, size: int, columns: Size) -> int:
+    """Return how many rows at most are interleaved: ``few`` need more columns than they are."""
+    return few if few >= size and (isinstance(columns, Dim) or columns > few) else size - 1
 
 
 def transpose_loops(source: Buffer, result: Buffer, size: int, square: Square) -> Stmt:
@@ -153,7 +158,7 @@ def _open_kernel(
     """
     (size, square), (few, transpose_registers) = squares, few_rows
     batch, rows, columns = (index(extent) for extent in source.shape)
-    most = max(few, size - 1)
+    most = _most_interleaved(few, size, source.shape[2])
     if isinstance(rows, IntImm) and 1 < rows.value <= most and transpose_registers is not None:
         flat = replace(result, shape=(result.shape[0], result.shape[1] * rows.value))
         wide = open_interleave_loops(source, flat, transpose_registers)
