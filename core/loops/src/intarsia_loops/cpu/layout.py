@@ -118,7 +118,8 @@ def use_channels_last(function: Function, tiling: CpuTiling, *, winograd: bool =
         winograd: Whether 3x3 convolutions that gain by Winograd's method are computed so.
     """
     sizes, nodes = typical_values(function.params), list(post_order(function.body))
-    flops = sum(count_flops(node, sizes) for node in nodes if isinstance(node, Call))
+    calls = [node for node in nodes if isinstance(node, Call)] if sizes else []
+    flops = sum(count_flops(node, sizes) for node in calls)
     layout = _Layout(tiling, winograd, sizes, flops, users_of(function))
     for node in nodes:
         layout.visit(node)
@@ -133,7 +134,7 @@ class _Layout(Struct):
         tiling: Register tile, which decides how weights are packed.
         winograd: Whether Winograd's method may be used.
         sizes: What size variables are taken for.
-        flops: Arithmetic operations of the whole function, of such sizes.
+        flops: Arithmetic operations of the whole function, of such sizes; 0 of known ones.
         users: Who uses each node of the model.
         first: Node to its equivalent in the model's layout.
         last: Node to its equivalent channels last.

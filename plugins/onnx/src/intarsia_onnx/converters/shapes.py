@@ -423,29 +423,27 @@ def pad(node: NodeContext) -> Expr:
         mode == "constant" and low * high < 0 and not _has(size, -min(low, high))
         for size, (low, high) in zip(sizes, widths, strict=True)
     ]
-    cut = [
-        (0, size) if is_late else (max(-low, 0), size - max(-high, 0))
-        for size, (low, high), is_late in zip(sizes, widths, late, strict=True)
-    ]
-    if any(isinstance(end, int) and begin > end for begin, end in cut):
-        raise node.model_error(f"negative widths {widths} take more than shape {sizes} has")
-    ones = (1,) * len(sizes)
-    x = strided_slice(node, x, [c[0] for c in cut], extents(c[1] for c in cut), ones)
+    x = _cut(node, x, widths, [not is_late for is_late in late])
     grown = tuple((max(low, 0), max(high, 0)) for low, high in widths)
-    if not any(low or high for low, high in grown):
-        return x
-    attrs = slicing.Pad.Attrs(widths=grown, mode=mode, value=value)
-    x = node.call(slicing.Pad, x, attrs=attrs)
-    begins = [
-        max(-low, 0) if is_late else 0 for (low, _), is_late in zip(widths, late, strict=True)
+    if any(low or high for low, high in grown):
+        attrs = slicing.Pad.Attrs(widths=grown, mode=mode, value=value)
+        x = node.call(slicing.Pad, x, attrs=attrs)
+    return _cut(node, x, widths, late)
+
+
+def _cut(
+    node: NodeContext, x: Expr, widths: Sequence[tuple[int, int]], chosen: Sequence[bool]
+) -> Expr:
+    """Take away what negative widths say, along the chosen axes."""
+    limits = [
+        (max(-low, 0), size - max(-high, 0)) if is_chosen else (0, size)
+        for size, (low, high), is_chosen in zip(sizes_of(x), widths, chosen, strict=True)
     ]
-    ends = [
-        size - max(-high, 0) if is_late else size
-        for size, (_, high), is_late in zip(sizes_of(x), widths, late, strict=True)
-    ]
-    if any(isinstance(end, int) and begin > end for begin, end in zip(begins, ends, strict=True)):
-        raise node.model_error(f"negative widths {widths} take more than shape {sizes} has")
-    return strided_slice(node, x, begins, extents(ends), ones)
+    if any(isinstance(end, int) and begin > end for begin, end in limits):
+        shape = sizes_of(node.input(0))
+        raise node.model_error(f"negative widths {widths} take more than shape {shape} has")
+    begins, ends = [begin for begin, _ in limits], extents(end for _, end in limits)
+    return strided_slice(node, x, begins, ends, (1,) * len(limits))
 
 
 def _has(size: Size, count: int) -> bool:
