@@ -5,7 +5,8 @@ LLVM's time grows with its input, so kernels state nothing twice: rows without g
 (``positions.py``), a block reads an element once (``writer.py``), and parts of a loop have one size
 where they can (``equal_part_size``), since a smaller last one is a loop of its own. Sums in
 registers start from a pointer of unknown origin (``Writer.opaque``): strength reduction would
-analyze all loops around it, for half of the time of code generation, and come to the same code.
+analyze all loops around it, for half of the time of code generation, and come to the same code. On
+x86 it does not know how loops count, but for those that sum.
 """
 
 from __future__ import annotations
@@ -222,4 +223,5 @@ def _declarations(model: CodegenMachine, *, serial: bool = False) -> Declaration
         fma=fma,
         bfloat=model.bfloat,
         serial=serial or model.bare,
+        hides_counters=x86,
     )

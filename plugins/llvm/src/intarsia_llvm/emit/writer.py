@@ -33,6 +33,8 @@ class Declarations(Struct):
         fma: Whether an instruction multiplies and adds.
         bfloat: Whether an instruction rounds to bfloat16, and subnormal numbers may become 0.
         serial: Whether parallel loops run on the calling thread.
+        hides_counters: Whether LLVM shall not know how loops count: an instruction adds a scaled
+            index to a pointer.
         lines: External and intrinsic functions by name, each declared once.
     """
 
@@ -44,6 +46,7 @@ class Declarations(Struct):
     fma: bool = False
     bfloat: bool = False
     serial: bool = False
+    hides_counters: bool = False
     lines: dict[str, str] = field(default_factory=dict[str, str])
 
     def use(self, result: str, name: str, parameters: tuple[str, ...]) -> str:
