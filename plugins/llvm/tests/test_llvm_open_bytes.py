@@ -81,6 +81,21 @@ def product_network(kind: type) -> IRModule:
     return IRModule.from_function(Function((data, zero), apply("qnn.matmul_integer", *operands)))
 
 
+def samples_network(kind: type) -> IRModule:
+    """Windows and pixels of samples of one size, of which there is an open number."""
+    data = Var("data", TensorType((N, 16, 13, 9), DType(np.dtype(kind).name)))
+    wide = qconv(qconv(data, (40, 16, 3, 3), kind, stride=2), (27, 40, 1, 1), kind)
+    return IRModule.from_function(Function((data,), qconv(wide, (12, 27, 3, 3), kind)))
+
+
+def rows_network(kind: type) -> IRModule:
+    """A product of some rows of each sample with weights that no first-level cache holds."""
+    data = Var("data", TensorType((N, 19, 600), DType(np.dtype(kind).name)))
+    weight = np.random.default_rng(2).integers(-128, 128, (600, 300)).astype(np.int8)
+    operands = (data, number(3, kind), constant(weight), constant(np.zeros((), np.int8)))
+    return IRModule.from_function(Function((data,), apply("qnn.matmul_integer", *operands)))
+
+
 def sums_network(kind: type, *sizes: int | Dim) -> IRModule:
     """Convolutions without a scale of data whose zero point is a value of the run."""
     data = Var("data", TensorType(sizes, DType(np.dtype(kind).name)))
@@ -113,6 +128,8 @@ NETWORKS = {
     "narrow": (narrow_network, "cpu.qconv"),
     "sound": (sound_network, "cpu.qconv"),
     "product": (product_network, "cpu.qdense"),
+    "rows of samples": (rows_network, "cpu.qdense"),
+    "samples": (samples_network, "cpu.qconv"),
 }
 
 

@@ -206,8 +206,9 @@ class Int8x4Schedules(Struct, frozen=True):
                 return anchor.function(body)
         tiling, source, _ = source
         if _is_open(data):
+            rows, at = flat_rows(source), anchor.epilogue
             body = open_dense_loops(
-                tiling, flat_rows(source), weight, attrs.outputs, anchor.epilogue, outer
+                tiling, rows, weight, attrs.outputs, at, outer, is_ordered=attrs.is_ordered
             )
             return anchor.function(body)
         rest = (attrs.outputs, anchor.epilogue, outer)

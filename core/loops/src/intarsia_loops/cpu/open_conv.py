@@ -110,7 +110,15 @@ def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStor
         is_image = any(isinstance(size, Dim) for size in conv.data.shape[1:3])
         few = conv.data.shape[1:3] == (1, 1)
         return open_dense_loops(
-            tiling, rows, conv.weight, conv.outputs, epilogue, outer, many=is_image, few=few
+            tiling,
+            rows,
+            conv.weight,
+            conv.outputs,
+            epilogue,
+            outer,
+            many=is_image,
+            few=few,
+            is_ordered=conv.is_ordered,
         )
     return _OpenConv(tiling, conv, epilogue).loops()
 

@@ -35,6 +35,7 @@ from intarsia_ir.tir.stmt import IfStmt, LetStmt, Stmt
 from .dense import ITEMS
 from .loops import EpilogueStore, counted, let_all, load, parallel, seq, serial, unflatten
 from .micro_kernel import register_tile
+from .ordered_tiles import OrderedWords
 from .panel import Matrix
 from .prefetch import prefetch_next_open_block
 from .tiling import CpuTiling, column_parts, tile_cost
@@ -171,6 +172,7 @@ def open_dense_loops(
     *,
     many: bool = False,
     few: bool = False,
+    is_ordered: bool = False,
 ) -> Stmt:
     """Return the loops of ``left @ weight``.
 
@@ -185,8 +187,11 @@ def open_dense_loops(
             more versions take three times as long to compile.
         few: Whether rows are few and the product is small beside others, as that of pooled images
             is: one row, or tiles of four.
+        is_ordered: Whether words of weights are (``ordered_words.py``).
     """
-    largest = min(tiling.rows, tiling.rows_for(weight.shape[2] // tiling.lanes))
+    largest = tiling.rows_for(weight.shape[2] // tiling.lanes)
+    if not is_ordered:
+        largest = min(tiling.rows, largest)
 
     def with_tiles(sizes: tuple[int, ...], clamped: tuple[int, ...]) -> Stmt:
         small = (sizes[-1],)
@@ -195,7 +200,7 @@ def open_dense_loops(
             is_rest = part[0] * weight.shape[2] >= _MANY * part[2]
             used = small if is_rest and small != (1,) else sizes
             tiles = RowTiles(index(left.m), used, used if is_rest else clamped)
-            work = _OpenProduct(tiling, left, weight, epilogue, outer, tiles)
+            work = _OpenProduct(tiling, left, weight, epilogue, outer, tiles, is_ordered)
             stmts.append(work.loops(*part))
         return seq(*stmts)
 
@@ -241,6 +246,7 @@ class _OpenProduct(Struct, frozen=True):
         epilogue: Stores an element.
         outer: Dimensions that the rows of the result stand for.
         tiles: How tiles cover the rows.
+        is_ordered: Whether words of weights are (``ordered_words.py``).
     """
 
     tiling: CpuTiling
@@ -249,12 +255,17 @@ class _OpenProduct(Struct, frozen=True):
     epilogue: EpilogueStore
     outer: list[int]
     tiles: RowTiles
+    is_ordered: bool = False
+
+    @property
+    def _depth(self) -> int:
+        return self.left.k if self.is_ordered else self.weight.shape[1]
 
     def loops(self, first: int, blocks: int, used: int) -> Stmt:
         """Share panels and groups of blocks, of so many columns each, between threads."""
         tile = self.tiles.sizes[0]
         counts, bound = self.tiles.counts("rows")
-        row_bytes = max(1, self.weight.shape[1] * self.weight.dtype.bytes * tile)
+        row_bytes = max(1, self._depth * self.weight.dtype.bytes * tile)
         in_panel = max(1, min(_TILES, self.tiling.panel_bytes // row_bytes))
         panels = maximum((counts[0] + (in_panel - 1)) // in_panel, 1)
         group = max(1, -(-blocks // ITEMS))
@@ -317,19 +328,22 @@ class _OpenProduct(Struct, frozen=True):
             shared: Number of the tile in its panel, and how many there are.
         """
         weight, tiles, (block, used) = self.weight, self.tiles, part
-        depth, width = weight.shape[1], weight.shape[2]
-        first = TirVar("start")
+        width, first = weight.shape[2], TirVar("start")
+        words = self._words(block, size, first)
+        steps = self._depth if words is None else words.steps
         fetched = (
             None
             if tiles.sizes[0] == 1
-            else prefetch_next_open_block(self.tiling.prefetch, weight, (block + 1, 0), shared)
+            else prefetch_next_open_block(
+                self.tiling.prefetch, weight, (block + 1, 0), shared, 0 if words is None else steps
+            )
         )
         loops = register_tile(
             self.tiling,
             rows=size,
             columns=used,
             largest=(tiles.sizes[0], width),
-            steps=(depth,),
+            steps=(self._depth,),
             left=lambda r, k: self.left.element(tiles.row(size, first, r), k[0]),
             right=lambda k, c: load(weight, block, k[0], c),
             epilogue=lambda r, c, value: self.epilogue(
@@ -337,6 +351,18 @@ class _OpenProduct(Struct, frozen=True):
             ),
             dtype=weight.dtype,
             weight_prefetch=fetched,
+            words=words,
             is_one_of_several=True,
         )
-        return LetStmt(first, start, loops if fetched is None else fetched.bind(depth, loops))
+        return LetStmt(first, start, loops if fetched is None else fetched.bind(steps, loops))
+
+    def _words(self, block: PrimExpr, size: int, first: PrimExpr) -> OrderedWords | None:
+        """Return the words of a block, if they are in an order of their own."""
+        int8x4 = self.tiling.int8x4
+        if not self.is_ordered or int8x4 is None or int8x4.ordered is None:
+            return None
+
+        def element(r: int | PrimExpr, place: PrimExpr) -> PrimExpr:
+            return self.left.element(self.tiles.row(size, first, r), place)
+
+        return OrderedWords(int8x4.ordered, self.weight, block, self.left.k, element)

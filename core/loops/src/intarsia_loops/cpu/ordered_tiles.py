@@ -70,6 +70,11 @@ class OrderedWords(Struct, frozen=True):
     def _start(self, _row: PrimExpr, column: PrimExpr) -> PrimExpr:
         return load(self.weight, self.block, self.depth + self._masks, column)
 
+    @property
+    def steps(self) -> int:
+        """In how many steps a tile reads the words: two at a time, or nearly."""
+        return max(1, self.depth // 2)
+
     def tile(
         self, acc: Buffer, rows: int, lanes: int,
         prefetch: WeightPrefetch | OpenWeightPrefetch | None,
@@ -89,7 +94,7 @@ class OrderedWords(Struct, frozen=True):
             for n in range(3)
         ]
         ends = (stored[0], joined + stored[1], plain + stored[2])
-        steps = max(1, self.depth // 2)
+        steps = self.steps
 
         def run(low: PrimExpr, high: PrimExpr, count: int, *, is_large: bool) -> Stmt:
             def step(number: PrimExpr) -> Stmt:

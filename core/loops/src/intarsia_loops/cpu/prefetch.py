@@ -175,6 +175,7 @@ def prefetch_next_open_block(
     weight: Source,
     start: Sequence[PrimExpr | int],
     tiles: tuple[PrimExpr, PrimExpr],
+    ordered_steps: int = 0,
 ) -> OpenWeightPrefetch | None:
     """Return what one of an open number of tiles fetches of the next block of weights.
 
@@ -183,13 +184,17 @@ def prefetch_next_open_block(
         weight: All weights; the last dimension is the width of a block.
         start: Where the next block is, but for the place in its width.
         tiles: Number of the tile in its panel, and the tiles of the panel.
+        ordered_steps: In how many steps a tile reads a block, where its words are in an order of
+            their own; 0 where they are not, and each step reads a vector of that width.
     """
-    if prefetch is None or not is_streamed(weight):
+    least = _ORDERED_BYTES if ordered_steps else STREAMED_BYTES
+    if prefetch is None or not is_streamed(weight, least):
         return None
+    _, depth, width = weight.shape
     return OpenWeightPrefetch(
         prefetch,
         lambda offset: address_of(load(weight, *start, offset)),
-        weight.shape[-1],
+        -(-depth * width // ordered_steps) if ordered_steps else width,
         *tiles,
     )
 
