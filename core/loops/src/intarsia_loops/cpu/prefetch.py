@@ -190,7 +190,7 @@ def prefetch_next_open_block(
     least = _ORDERED_BYTES if ordered_steps else STREAMED_BYTES
     if prefetch is None or not is_streamed(weight, least):
         return None
-    _, depth, width = weight.shape
+    *_, depth, width = weight.shape
     return OpenWeightPrefetch(
         prefetch,
         lambda offset: address_of(load(weight, *start, offset)),
