@@ -12,7 +12,7 @@ bfloat16. So the runtime makes these calls itself. Anyone may still load the sam
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any, TypeAlias, cast
 
@@ -135,7 +135,8 @@ class ArgumentBlock:
         leading: int | None = None,
         trailing: Sequence[int] = (),
     ) -> None:
-        self.tensors = tuple(_tensor(spec.shape, spec.dtype) for spec in specs)
+        self.tensors = tuple(_tensor(len(spec.shape), spec.dtype) for spec in specs)
+        self.resize([spec.shape for spec in specs])
         values = [(_INT, leading)] if leading is not None else []
         values += [(_DLTENSOR, ctypes.addressof(tensor)) for tensor in self.tensors]
         values += [(_INT, value) for value in trailing]
@@ -147,20 +148,23 @@ class ArgumentBlock:
         self.address = ctypes.addressof(self._array)
         self.result_address = ctypes.addressof(self._result)
 
+    def resize(self, shapes: Iterable[tuple[int, ...]]) -> None:
+        """Let the tensors have other shapes, of as many dimensions."""
+        for tensor, shape in zip(self.tensors, shapes, strict=True):
+            sizes, strides, step = tensor.shape, tensor.strides, 1
+            for axis in range(len(shape) - 1, -1, -1):
+                sizes[axis], strides[axis] = shape[axis], step
+                step *= shape[axis] or 1
 
-def _tensor(shape: tuple[int, ...], dtype: DType) -> DLTensor:
+
+def _tensor(rank: int, dtype: DType) -> DLTensor:
     letters = dtype.value.rstrip("0123456789")
     tensor = DLTensor()
-    tensor.device_type, tensor.ndim = _CPU, len(shape)
+    tensor.device_type, tensor.ndim = _CPU, rank
     tensor.code, tensor.bits, tensor.lanes = _CODES[letters], dtype.bits, 1
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(1, size)
-    sizes = ctypes.c_int64 * max(1, len(shape))
+    sizes = ctypes.c_int64 * max(1, rank)
     # ctypes keeps the arrays alive as long as the structure.
-    tensor.shape, tensor.strides = sizes(*shape), sizes(*reversed(strides))
+    tensor.shape, tensor.strides = sizes(), sizes()
     return tensor
 
 

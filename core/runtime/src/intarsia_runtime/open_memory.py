@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
@@ -45,6 +46,9 @@ class OpenMemory:
         self._range = SizeRange(plan)
         self.frame = np.zeros(frame_entries(plan), np.int64)
         self._stages = len(sizes.stages)
+        first = len(sizes.names) + 1 + self._stages + len(sizes.slots)
+        ranks = [len(spec.shape) for spec in plan.outputs]
+        self._starts = list(accumulate(ranks, initial=first))  # where shapes of outputs are
         self.workspaces = [np.empty(0, np.uint8) for _ in range(self._stages + 1)]
         self.outputs: dict[int, np.ndarray] = {}
         self._failure: BaseException | None = None
@@ -117,9 +121,8 @@ class OpenMemory:
         Raises:
             ModelError: A size is negative.
         """
-        shapes = [len(spec.shape) for spec in self._plan.outputs[: output + 1]]
-        at = len(self._sizes.names) + 1 + self._stages + len(self._sizes.slots) + sum(shapes[:-1])
-        shape = tuple(self.frame[at : at + shapes[-1]].tolist())
+        start, end = self._starts[output : output + 2]
+        shape = tuple(self.frame[start:end].tolist())
         if min(shape, default=0) < 0:
             name = self._plan.outputs[output].name
             raise ModelError(

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..abi import ArgumentBlock, SafeCall, array_dtype, point_at
-from ..artifact.plan import THREADS, CallPlan, OpenSizes, TensorSpec
+from ..artifact.plan import THREADS, OpenSizes, TensorSpec
 from ..artifact.signature import ValueSpec
 from ..errors import ModelError
 from ..memory import ResultMemory
@@ -60,8 +60,11 @@ class OpenExecutor(ProgramExecutor):
         )
         outputs = [(n, spec.name, array_dtype(spec)) for n, spec in enumerate(plan.outputs)]
         self._early = [row for row in outputs if row[0] not in self._late]
-        self._arguments = ArgumentBlock(())
-        self._call_arguments: tuple[int | None, ...] = ()
+        given = [spec for n, spec in enumerate(plan.outputs) if n not in self._late]
+        specs = [replace(s, shape=(0,) * len(s.shape)) for s in (*plan.inputs, *given)]
+        self._arguments = block = ArgumentBlock(specs, program.leading)
+        handle = program.main.handle or None
+        self._call_arguments = (handle, block.address, block.count, block.result_address)
         self._kept, self._memory = ResultMemory(), None
         self._made: list[OutputRow] = []  # the outputs that the inputs decide, for these shapes
 
@@ -181,11 +184,8 @@ class OpenExecutor(ProgramExecutor):
         if shapes != self._shapes or memory is None:
             self._shapes = None  # until all of it is done
             memory = program.lay_out(self._values(shapes))
-            specs = _sized(program.passport.plan, shapes, memory)
-            self._arguments = block = ArgumentBlock(specs, program.leading)
-            handle = program.main.handle or None
-            self._call_arguments = (handle, block.address, block.count, block.result_address)
             self._made = [(name, memory.shape(n), dtype) for n, name, dtype in self._early]
+            self._arguments.resize((*shapes, *(shape for _, shape, _ in self._made)))
             self._memory = self._kept.fitted(self._made)
             self._shapes = shapes
         return memory
@@ -229,15 +229,6 @@ _NOTHING: np.ndarray = np.empty(0)
 
 def _shapes_of(arrays: Sequence[np.ndarray]) -> Shapes:
     return tuple([array.shape for array in arrays])
-
-
-def _sized(plan: CallPlan, inputs: Shapes, memory: OpenMemory) -> tuple[TensorSpec, ...]:
-    """Return what ``main`` is called with."""
-    assert plan.open is not None  # it is a plan of open sizes
-    given = [replace(s, shape=shape) for s, shape in zip(plan.inputs, inputs, strict=True)]
-    numbered = enumerate(plan.outputs)
-    early = [(n, spec) for n, spec in numbered if not plan.open.stage(*spec.shape)]
-    return (*given, *(replace(spec, shape=memory.shape(n)) for n, spec in early))
 
 
 def _mismatch(
