@@ -59,13 +59,9 @@ class ResultMemory(Struct):
 
     def fitted(self, rows: Iterable[tuple[str, tuple[int, ...], NumpyType]]) -> Self | None:
         """Keep blocks for these results, each with its name; ``None`` if they are small."""
-        sizes = [_block_bytes(prod(shape) * dtype.itemsize) for _, shape, dtype in rows]
-        if not any(sizes):
-            self.blocks.clear()
-            return None
-        counts = Counter(sizes)
+        counts = Counter([_block_bytes(prod(shape) * dtype.itemsize) for _, shape, dtype in rows])
         self.blocks = {n: deque(self.blocks.get(n, ()), 2 * counts[n]) for n in counts if n}
-        return self
+        return self if self.blocks else None
 
     def empty(self, shape: tuple[int, ...], dtype: NumpyType) -> np.ndarray:
         """Return an array, contents undefined; errors are those of :func:`numpy.empty`."""

@@ -44,6 +44,7 @@ from intarsia_ir.tir.expr import (
 )
 from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt, Store
 
+from .aliased_rows import Rows, with_rows_apart
 from .dense import ITEMS
 from .loops import (
     EpilogueStore,
@@ -244,10 +245,8 @@ def _blocks(
     b_element = matrix_element(product.b, outer, product.batch, flipped=product.transpose_b)
     first = work_item.block * width
     copied = product.transpose_b or used < width
-    kind = TensorType(product.b.shape, product.b.dtype)
-    transposed = product.transpose_b and transposes_panels(tiling, kind, product.batch)
     # Squares at the end overlap those before: of the first columns some lie before the panel.
-    before = tiling.lanes if transposed and used % tiling.lanes else 0
+    before = tiling.lanes if _turns_panels(tiling, product) and used % tiling.lanes else 0
     panel = Buffer("panel", (product.k, before + width), product.b.dtype, MemoryScope.STACK)
 
     def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
@@ -255,14 +254,14 @@ def _blocks(
 
     limit = best_rows(product.m, tiling.rows_for(width // tiling.lanes))
 
-    def tile(start: PrimExpr, count: int, skipped: PrimExpr | int) -> Stmt:
+    def tile(start: PrimExpr, count: int, skipped: PrimExpr | int, left: Rows) -> Stmt:
         return register_tile(
             tiling,
             rows=count,
             columns=used,
             largest=(limit, width),
             steps=(product.k,),
-            left=lambda r, k: a_element(start + r, k[0]),
+            left=lambda r, k: left(r, k[0]),
             right=lambda k, c: right(k, c + skipped),
             epilogue=lambda r, c, value: epilogue(
                 value, (*outer, start + r, first + (c + skipped))
@@ -271,20 +270,42 @@ def _blocks(
         )
 
     def tiled(start: PrimExpr, count: int) -> Stmt:
-        if work_item.count == 1:
-            return tile(start, count, 0)
-        return serial(work_item.count, lambda n: tile(start, count, n * width), "n")
+        def along(left: Rows) -> Stmt:
+            if work_item.count == 1:
+                return tile(start, count, 0, left)
+            return serial(work_item.count, lambda n: tile(start, count, n * width, left), "n")
+
+        def row(r: PrimExpr | int, k: PrimExpr) -> PrimExpr:
+            return a_element(start + r, k)
+
+        if product.transpose_a or not used > tiling.lanes > 1:
+            return along(row)
+        return with_rows_apart(row, (count, product.k), product.a.dtype, tiling.lanes, along)
 
     body = for_parts(cut(product.m, limit), tiled, "m")
     if not copied:
         return body
-    if transposed:
-        filled = transpose_into_panel(
-            tiling, product, panel, (before, used), lambda k, c: b_element(k, first + c)
-        )
-    else:
-        filled = _fill(product, panel, used, lambda k, c: b_element(k, first + c))
+    filled = _filled(tiling, product, panel, (before, used), lambda k, c: b_element(k, first + c))
     return Allocate(panel, seq(filled, body))
+
+
+def _turns_panels(tiling: CpuTiling, product: Product) -> bool:
+    """Whether panels are filled by squares that are transposed in registers."""
+    kind = TensorType(product.b.shape, product.b.dtype)
+    return product.transpose_b and transposes_panels(tiling, kind, product.batch)
+
+
+def _filled(
+    tiling: CpuTiling,
+    product: Product,
+    panel: Buffer,
+    columns: tuple[int, int],
+    element: Callable[[PrimExpr, PrimExpr], PrimExpr],
+) -> Stmt:
+    """Fill a panel with a block of ``b``, behind some columns that are not used."""
+    if _turns_panels(tiling, product):
+        return transpose_into_panel(tiling, product, panel, columns, element)
+    return _fill(product, panel, columns[1], element)
 
 
 def transpose_into_panel(
