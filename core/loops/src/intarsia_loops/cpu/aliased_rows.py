@@ -33,6 +33,11 @@ _APART = 16
 _MOST_BYTES = 512 * 1024
 
 
+def most_rows(stride: int) -> int:
+    """Return how many rows so many bytes apart the sets hold that they fall into."""
+    return _WAYS * (_SETS_BYTES // gcd(stride, _SETS_BYTES))
+
+
 def with_rows_apart(
     rows: Rows, size: tuple[int, int], dtype: DType, lanes: int, body: Callable[[Rows], Stmt]
 ) -> Stmt:
@@ -47,8 +52,7 @@ def with_rows_apart(
     """
     count, length = size
     stride = length * dtype.bytes
-    sets = _SETS_BYTES // gcd(stride, _SETS_BYTES)
-    if count <= _WAYS * sets or count * (stride + _APART * dtype.bytes) > _MOST_BYTES:
+    if count <= most_rows(stride) or count * (stride + _APART * dtype.bytes) > _MOST_BYTES:
         return body(rows)
     copy = Buffer("rows", (count, length + _APART), dtype, MemoryScope.STACK)
 

@@ -28,6 +28,7 @@ shared by all output channels. 1x1 ones are products (``dense.py``); 3x3 may use
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from math import prod
 
@@ -40,6 +41,7 @@ from intarsia_ir.tir.stmt import Allocate, Stmt
 from intarsia_runtime.size import Dim
 
 from ..typical import typical
+from .aliased_rows import most_rows
 from .conv_strip import (
     Convolution,
     ConvWorkItem,
@@ -75,7 +77,6 @@ from .panel import LINE, Matrix
 from .prefetch import WeightPrefetch, is_streamed, prefetch_next_block
 from .row_segments import segment_columns
 from .tiling import CpuTiling, best_rows, column_parts
-from .window import Window
 
 _ITEMS = 8
 _LARGE_WEIGHTS_FACTOR = 2.25
@@ -182,7 +183,7 @@ def _plan(tiling: CpuTiling, conv: Convolution, row_segments: int) -> _Plan:
     rows, columns = window.output
     width = _tile_channels(tiling, conv)
     blocks = -(-conv.columns // width)
-    tile_height, tile_width = _tile_of(tiling, window, width)
+    tile_height, tile_width = _tile_of(tiling, conv, width)
     padded = window.span(1, columns)
     items = conv.groups * typical(conv.data.shape[0]) * row_segments
     most = _most_bytes(tiling, conv)
@@ -215,17 +216,33 @@ def _plan(tiling: CpuTiling, conv: Convolution, row_segments: int) -> _Plan:
     return _Plan(height, strips, (tile_height, tile_width), blocks, group)
 
 
-def _tile_of(tiling: CpuTiling, window: Window, width: int) -> tuple[int, int]:
+def _tile_of(tiling: CpuTiling, conv: Convolution, width: int) -> tuple[int, int]:
     """Return height and width of the neighbours that a tile computes."""
+    window = conv.window
     rows, columns = window.output
     if tiling.unit is not None:
         count, size = segment_rows(columns, tiling.unit)
         return (min(rows, SEGMENTS), columns) if count == 1 else (1, min(columns, SEGMENTS * size))
-    limit = tiling.rows_for(width // tiling.lanes)
+    limit = min(
+        tiling.rows_for(width // tiling.lanes),
+        most_neighbours(tiling, conv, is_copied=conv.is_copied),
+    )
     tile_width = best_rows(columns, limit)
     if tiling.tile_columns:
         tile_width = min(tiling.tile_columns, columns, limit)
     return max(1, min(rows, limit // tile_width)), tile_width
+
+
+def most_neighbours(tiling: CpuTiling, conv: Convolution, *, is_copied: bool) -> int:
+    """Return how many pixels of a tile a first-level cache holds lines of side by side.
+
+    With 512 channels and a stride of 2 they lie 4096 bytes apart (``aliased_rows.py``): tiles of 7
+    pixels take 0.75 to 0.8 of the time of 14 (AMD Zen 4). Vectors of data (NEON) are loaded rarely.
+    """
+    if tiling.left_lanes is not None:
+        return sys.maxsize
+    channels = conv.inner if is_copied else conv.data.shape[3]
+    return most_rows(conv.window.strides[1] * channels * conv.data.dtype.bytes)
 
 
 def _tile_channels(tiling: CpuTiling, conv: Convolution) -> int:

@@ -53,7 +53,7 @@ from intarsia_runtime.size import Dim
 from intarsia_runtime.size import maximum as maximum_size
 from intarsia_runtime.size import minimum as minimum_size
 
-from .conv import Convolution, conv_loops
+from .conv import Convolution, conv_loops, most_neighbours
 from .loops import EpilogueStore, counted, let_all, load, parallel, seq, serial
 from .micro_kernel import register_tile
 from .open_dense import RowTiles, open_dense_loops
@@ -142,7 +142,8 @@ class _OpenConv:
         self._piece = (across - window.span(1, 1)) // window.strides[1] + 1
         self._is_row = window.output[0] == 1
         rows = tiling.rows_for(conv.weight.shape[2] // tiling.lanes)
-        self._tile = rows if self._is_row or rows <= _ADDRESSES else _LONG_TILE
+        rows = rows if self._is_row or rows <= _ADDRESSES else _LONG_TILE
+        self._tile = min(rows, most_neighbours(tiling, conv, is_copied=self._copied))
         self._blocks = -(-conv.columns // conv.weight.shape[2])
 
     def loops(self) -> Stmt:
