@@ -31,6 +31,7 @@ from intarsia.target.detect import machine_facts
 from intarsia_tools.peers import open_peer
 
 from . import masked
+from .gate import this_machine
 from .shapes import Shape, read_shapes
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "performance" / "audit.md"
@@ -133,7 +134,8 @@ def read_rows(path: Path) -> list[Row]:
 
 def measure_all(path: Path, shapes: Sequence[Shape], target: str) -> None:
     """Measure and append what the file does not have."""
-    machine = masked.words() or "all instructions of the processor"
+    instructions = masked.words() or f"{this_machine().split('/')[1]}, all instructions"
+    machine = f"{instructions}; {machine_facts().cpu}"
     done = {(row.machine, row.name) for row in read_rows(path)}
     for shape in shapes:
         if (machine, shape.name) in done:
@@ -157,8 +159,8 @@ def page_text(files: Sequence[Path]) -> str:
     lines = [
         "# Shapes of published networks",
         "",
-        f"Shapes of published networks (`tests/bench/model_shapes.csv`), one thread, `llvm`, beside"
-        f" ONNX Runtime and OpenVINO (fp32) in turn, from Python; {machine_facts().cpu}. A ratio is"
+        "Shapes of published networks (`tests/bench/model_shapes.csv`), one thread, `llvm`, beside"
+        " ONNX Runtime and OpenVINO (fp32) in turn, from Python. A ratio is"
         " our median time by that of the faster one. The processor was masked with"
         " `python -m tests.bench.masked` where a row of the table says so: CPUID answers as an"
         " older one's, for all three; clock, caches and ports stay its own. Times are CPU time of"
