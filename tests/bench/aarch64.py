@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,10 +43,12 @@ class Kernel:
     Attributes:
         model: Of input ``x`` and output ``y``.
         products: Multiply-adds of a run.
+        options: Of the target, but for the processor.
     """
 
     model: onnx.ModelProto
     products: int
+    options: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,10 +117,25 @@ def _products(op: str, weight: tuple[int, ...], result: tuple[int, ...]) -> int:
 
 _SQUARE = ((256, 256),) * 3
 _IMAGES = ((1, 64, 28, 28), (64, 64, 3, 3), (1, 64, 28, 28))
+_POINTS = ((1, 64, 28, 28), (256, 64, 1, 1), (1, 256, 28, 28))
+
+_FLOATS = {
+    f"{name} {form}": _floats(op, kind, shapes, **attrs)
+    for name, kind in (("float32", TensorProto.FLOAT), ("float16", TensorProto.FLOAT16))
+    for form, op, shapes, attrs in (
+        ("product", "MatMul", _SQUARE, {}),
+        ("3x3 convolution", "Conv", _IMAGES, {"pads": [1] * 4}),
+        ("1x1 convolution", "Conv", _POINTS, {}),
+    )
+}
 
 KERNELS = {
-    "float32 product": _floats("MatMul", TensorProto.FLOAT, _SQUARE),
-    "float16 product": _floats("MatMul", TensorProto.FLOAT16, _SQUARE),
+    **_FLOATS,
+    **{
+        f"{name} in bfloat16": replace(kernel, options="-fpmath-mode=bf16")
+        for name, kernel in _FLOATS.items()
+        if "float32" in name
+    },
     "int8 product": _bytes("QLinearMatMul", TensorProto.INT8, _SQUARE),
     "uint8 product": _bytes("QLinearMatMul", TensorProto.UINT8, _SQUARE),
     "int8 3x3 convolution": _bytes("QLinearConv", TensorProto.INT8, _IMAGES, pads=[1] * 4),
@@ -137,7 +154,7 @@ def counter(folder: Path) -> Path:
 def count(kernel: Kernel, processor: str, plugin: Path, folder: Path) -> Count:
     """Compile a kernel for a processor, and count."""
     onnx.save(kernel.model, folder / "model.onnx")
-    target = f"llvm -mtriple=aarch64-linux-gnu -mcpu={processor}"
+    target = f"llvm -mtriple=aarch64-linux-gnu -mcpu={processor} {kernel.options}"
     artifact = folder / "model.intarsia"
     intarsia.build(str(folder / "model.onnx"), target=target).save(artifact)
     command = write_program(open_artifact(artifact), folder, "aarch64-linux-gnu-gcc")

@@ -118,7 +118,7 @@ class Int8x4Schedules(Struct, frozen=True):
         plain_add = int8x4.add
         if attrs.is_narrow and int8x4.add_narrow is not None:
             plain_add, plain = int8x4.add_narrow, replace(plain, rows=int8x4.narrow_rows)
-        pairs, add = int8x4.row_pairs, plain_add
+        pairs, add = int8x4.row_pairs if attrs.is_paired else None, plain_add
         if pairs is not None:
             plain = replace(plain, rows=pairs.rows)
         if signed is not int8x4.signed:
@@ -154,7 +154,7 @@ class Int8x4Schedules(Struct, frozen=True):
             blank = int.from_bytes(bytes([zero] * INT8_PER_WORD), "little", signed=True)
             groups = attrs.groups
             operands = (source, weight, attrs.outputs, groups, window, blank, copied)
-            return Convolution(*operands, attrs.is_ordered)
+            return Convolution(*operands, attrs.is_ordered, padding_adds=attrs.zero != 0)
 
         zero = (attrs.zero & 255) ^ (0x80 if data.dtype.is_signed is not attrs.signed else 0)
         by_unit = self._by_unit(tiling, data)

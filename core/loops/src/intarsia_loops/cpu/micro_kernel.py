@@ -201,6 +201,8 @@ def _partial_sums(
     partial_sums, innermost = 1, steps[-1]
     if start is not None or not isinstance(innermost, int) or tiling.micro_kernel is not None:
         return partial_sums, steps
+    if tiling.row_pairs is not None:
+        return partial_sums, steps
     while (
         innermost % (2 * partial_sums) == 0
         and 2 * partial_sums * rows <= tiling.rows_for(vectors)

@@ -30,8 +30,16 @@ from .int8x4 import (
 )
 from .matrix_unit import suits_matrix_unit
 from .ordered_words import pack_ordered
-from .packing import INT8_PER_WORD, pack_conv, pack_dense, pack_depthwise, pack_int8x4
+from .packing import (
+    INT8_PER_WORD,
+    pack_conv,
+    pack_dense,
+    pack_depthwise,
+    pack_int8x4,
+    pair_columns,
+)
 from .prefetch import STREAMED_BYTES
+from .row_pairs import suits_pairs
 from .tiling import CpuTiling, int8x4_width
 from .window_words import row_windows
 
@@ -199,8 +207,14 @@ def _byte_sums(
     width = int8x4_width(outputs // plain.groups, tiling, by_unit=by_unit)
     if _orders_words(source, tiling):
         width = tiling.lanes
-    words = _words(source, pack_conv(padded_weight, plain.groups, width), tiling)
-    attrs = replace(attrs, is_narrow=words.is_narrow, is_ordered=words.is_ordered)
+    blocks = pack_conv(padded_weight, plain.groups, width)
+    words = _words(source, blocks, padded_weight.shape[1], tiling)
+    attrs = replace(
+        attrs,
+        is_narrow=words.is_narrow,
+        is_ordered=words.is_ordered,
+        is_paired=words.is_paired,
+    )
     packed = constant(words.weight, span=span)
     source = padded(source, padded_weight.shape[1] * plain.groups, x_zero)
     total = call(Int8x4Conv, source, packed, attrs=attrs, span=span)
@@ -235,6 +249,7 @@ class _Words(Struct, frozen=True):
     weight: Array
     is_narrow: bool = False
     is_ordered: bool = False
+    is_paired: bool = False
 
 
 def _orders_words(source: Expr, tiling: CpuTiling) -> bool:
@@ -243,13 +258,22 @@ def _orders_words(source: Expr, tiling: CpuTiling) -> bool:
     return ordered is not None and tensor_type(source).is_static
 
 
-def _words(source: Expr, blocks: Array, tiling: CpuTiling) -> _Words:
-    """Pack blocks of int8: four a word, in their order or as they are multiplied, or pairs."""
+def _words(source: Expr, blocks: Array, inner: int, tiling: CpuTiling) -> _Words:
+    """Pack blocks of int8: four a word, in their order or as they are multiplied, or pairs.
+
+    Args:
+        source: The data.
+        blocks: ``[blocks, K, width]``.
+        inner: Neighbours along K in the data.
+        tiling: Register tile of the machine.
+    """
     kind, int8x4, signed = tensor_type(source), tiling.int8x4, counts_signed(tiling)
     if _orders_words(source, tiling):
         has_masks = blocks.nbytes < STREAMED_BYTES
         words = pack_ordered(blocks, signed=kind.dtype.is_signed, has_masks=has_masks)
         return _Words(words, is_ordered=True)
+    if int8x4 is not None and int8x4.row_pairs is not None and suits_pairs(inner // INT8_PER_WORD):
+        return _Words(pair_columns(pack_int8x4(blocks)), is_paired=True)
     if int8x4 is None or int8x4.int16x2 is None or not kind.is_static:
         return _Words(pack_int8x4(blocks), has_narrow_pairs(blocks, 1, signed=signed))
     return _Words(pack_int8x4(blocks, DType.INT16))
@@ -323,11 +347,12 @@ def _dense_byte_sums(
         words = _Words(pack_int8x4(pack_dense(matrix, width)), is_narrow)
     else:
         width = tiling.lanes if _orders_words(source, tiling) else width
-        words = _words(source, pack_dense(matrix, width), tiling)
+        words = _words(source, pack_dense(matrix, width), len(matrix), tiling)
     attrs = Int8x4Dense.Attrs(
         outputs=outputs,
         is_narrow=words.is_narrow,
         is_ordered=words.is_ordered,
+        is_paired=words.is_paired,
         signed=counts_signed(tiling),
     )
     packed = constant(words.weight, span=node.span)
