@@ -32,7 +32,10 @@ EMULATOR = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", "max,sve=off
 CPUS = ("cortex-a72", "cortex-a76", "neoverse-n2")
 """A processor with NEON alone, one with ``SDOT`` and float16, and one with ``SMMLA``."""
 
-_PRODUCT = re.compile(r"(fmla|fmul|[su]dot|usdot|[su]mmla|[su]ml[as]l2?|[su]mull2?|mla|mul)\s")
+_PRODUCT = re.compile(
+    r"(fmlal2?|fmla|fmul|[su]dot|usdot|bfdot|[su]mmla|bfmmla|[su]ml[as]l2?|[su]mull2?|mla|mul)\s"
+)
+_EACH = {"bfdot": 2, "bfmmla": 4}
 _LANES = re.compile(r"v\d+\.(\d+)[bhsd]")
 
 
@@ -117,7 +120,6 @@ def _products(op: str, weight: tuple[int, ...], result: tuple[int, ...]) -> int:
 
 _SQUARE = ((256, 256),) * 3
 _IMAGES = ((1, 64, 28, 28), (64, 64, 3, 3), (1, 64, 28, 28))
-_POINTS = ((1, 64, 28, 28), (256, 64, 1, 1), (1, 256, 28, 28))
 
 _FLOATS = {
     f"{name} {form}": _floats(op, kind, shapes, **attrs)
@@ -125,7 +127,6 @@ _FLOATS = {
     for form, op, shapes, attrs in (
         ("product", "MatMul", _SQUARE, {}),
         ("3x3 convolution", "Conv", _IMAGES, {"pads": [1] * 4}),
-        ("1x1 convolution", "Conv", _POINTS, {}),
     )
 }
 
@@ -161,13 +162,13 @@ def count(kernel: Kernel, processor: str, plugin: Path, folder: Path) -> Count:
     return Count(emulated(command, plugin, folder), multiplying_loops(folder / "lib.so"))
 
 
-def outputs(path: Path, processor: str, x: np.ndarray) -> bytes:
+def outputs(path: Path, processor: str, x: np.ndarray, options: str = "") -> bytes:
     """Compile the model at a path for a processor, and run it under QEMU; return its output.
 
     The library is left beside the model, as ``lib.so``.
     """
     folder = path.parent
-    target = f"llvm -mtriple=aarch64-linux-gnu -mcpu={processor}"
+    target = f"llvm -mtriple=aarch64-linux-gnu -mcpu={processor} {options}"
     intarsia.build(str(path), target=target).save(folder / "model.intarsia")
     opened = open_artifact(folder / "model.intarsia")
     program = write_program(opened, folder, "aarch64-linux-gnu-gcc")
@@ -210,7 +211,8 @@ def _loop(body: list[str]) -> Loop:
         match = _PRODUCT.match(text)
         lanes = _LANES.search(text)
         if match and lanes:
-            products += int(lanes[1]) * (4 if "dot" in match[1] else 8 if "mmla" in match[1] else 1)
+            each = 4 if "dot" in match[1] else 8 if "mmla" in match[1] else 1
+            products += int(lanes[1]) * _EACH.get(match[1], each)
     return Loop(len(body), products, sum("[sp" in text for text in body))
 
 

@@ -166,7 +166,7 @@ class Int8x4Schedules(Struct, frozen=True):
                     conv_loops(replace(tiling, unit=unit), conv, anchor.epilogue)
                 )
         tiling, source, _ = source
-        if _is_open(data):
+        if is_open(data):
             body = open_conv_loops(tiling, work(source, zero), anchor.epilogue)
             return anchor.function(body)
         return anchor.function(conv_loops(tiling, work(source, zero), anchor.epilogue))
@@ -196,16 +196,16 @@ class Int8x4Schedules(Struct, frozen=True):
             rows = replace(flat_rows(moved), copied=data.dtype.is_signed)
             if is_packed_for(weight, unit) and suits_matrix_unit(rows.m, rows.k, unit):
                 outputs = attrs.outputs
-                loops = open_matrix_unit_dense_loops if _is_open(data) else matrix_unit_dense_loops
+                loops = open_matrix_unit_dense_loops if is_open(data) else matrix_unit_dense_loops
                 body = loops(tiling, unit, rows, weight, outputs, anchor.epilogue, outer)
-                if _is_open(data):
+                if is_open(data):
                     alone = one_row_loops(
                         source[0], flat_rows(source[1]), weight, outputs, anchor.epilogue, outer
                     )
                     body = IfStmt(index(rows.m) > 1, body, alone)
                 return anchor.function(body)
         tiling, source, _ = source
-        if _is_open(data):
+        if is_open(data):
             body = open_dense_loops(
                 tiling, flat_rows(source), weight, attrs.outputs, anchor.epilogue, outer
             )
@@ -282,6 +282,6 @@ def _by_unit_conv(conv: Convolution, unit: MatrixUnit) -> bool:
     return suits_matrix_unit(*matrix_unit_extents(conv), unit)
 
 
-def _is_open(data: Buffer) -> bool:
+def is_open(data: Buffer) -> bool:
     """Whether a size is only known at run time."""
     return any(isinstance(size, Dim) for size in data.shape)

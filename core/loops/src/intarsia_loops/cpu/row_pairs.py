@@ -2,9 +2,9 @@
 """The register tile where an instruction multiplies two rows by two columns (``SMMLA`` of NEON).
 
 A vector holds 8 bytes along K of two rows, or of two columns, and an instruction adds the four sums
-of 8 products to a vector of sums: 32 products where ``SDOT`` has 16. Weights are packed so
-(:func:`~.packing.pair_columns`); rows are read as for one lane after another (``lane_loop.py``),
-and two of them trade words::
+of 8 products to a vector of sums: 32 products where ``SDOT`` has 16. ``BFMMLA`` does the same with
+4 bfloat16 of each. Weights are packed so (:func:`~.packing.pair_columns`); rows are read as for one
+lane after another (``lane_loop.py``), and two of them trade words::
 
     for k in K by 4:                           # serial: 16 bytes
         b[0..4 * vectors) = B[k..k+4) of pairs of columns     # 8 registers of 2 vectors
