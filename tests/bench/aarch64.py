@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,10 @@ EMULATOR = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-cpu", "max,sve=off
 CPUS = ("cortex-a72", "cortex-a76", "neoverse-n2")
 """A processor with NEON alone, one with ``SDOT`` and float16, and one with ``SMMLA``."""
 
-_PRODUCT = re.compile(r"(fmla|fmul|[su]dot|usdot|[su]mmla|[su]ml[as]l2?|[su]mull2?|mla|mul)\s")
+_PRODUCT = re.compile(
+    r"(fmlal2?|fmla|fmul|[su]dot|usdot|bfdot|[su]mmla|bfmmla|[su]ml[as]l2?|[su]mull2?|mla|mul)\s"
+)
+_EACH = {"bfdot": 2, "bfmmla": 4}
 _LANES = re.compile(r"v\d+\.(\d+)[bhsd]")
 
 
@@ -43,10 +46,12 @@ class Kernel:
     Attributes:
         model: Of input ``x`` and output ``y``.
         products: Multiply-adds of a run.
+        options: Of the target, but for the processor.
     """
 
     model: onnx.ModelProto
     products: int
+    options: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,9 +121,22 @@ def _products(op: str, weight: tuple[int, ...], result: tuple[int, ...]) -> int:
 _SQUARE = ((256, 256),) * 3
 _IMAGES = ((1, 64, 28, 28), (64, 64, 3, 3), (1, 64, 28, 28))
 
+_FLOATS = {
+    f"{name} {form}": _floats(op, kind, shapes, **attrs)
+    for name, kind in (("float32", TensorProto.FLOAT), ("float16", TensorProto.FLOAT16))
+    for form, op, shapes, attrs in (
+        ("product", "MatMul", _SQUARE, {}),
+        ("3x3 convolution", "Conv", _IMAGES, {"pads": [1] * 4}),
+    )
+}
+
 KERNELS = {
-    "float32 product": _floats("MatMul", TensorProto.FLOAT, _SQUARE),
-    "float16 product": _floats("MatMul", TensorProto.FLOAT16, _SQUARE),
+    **_FLOATS,
+    **{
+        f"{name} in bfloat16": replace(kernel, options="-fpmath-mode=bf16")
+        for name, kernel in _FLOATS.items()
+        if "float32" in name
+    },
     "int8 product": _bytes("QLinearMatMul", TensorProto.INT8, _SQUARE),
     "uint8 product": _bytes("QLinearMatMul", TensorProto.UINT8, _SQUARE),
     "int8 3x3 convolution": _bytes("QLinearConv", TensorProto.INT8, _IMAGES, pads=[1] * 4),
@@ -137,20 +155,20 @@ def counter(folder: Path) -> Path:
 def count(kernel: Kernel, processor: str, plugin: Path, folder: Path) -> Count:
     """Compile a kernel for a processor, and count."""
     onnx.save(kernel.model, folder / "model.onnx")
-    target = f"llvm -mtriple=aarch64-linux-gnu -mcpu={processor}"
+    target = f"llvm -mtriple=aarch64-linux-gnu -mcpu={processor} {kernel.options}"
     artifact = folder / "model.intarsia"
     intarsia.build(str(folder / "model.onnx"), target=target).save(artifact)
     command = write_program(open_artifact(artifact), folder, "aarch64-linux-gnu-gcc")
     return Count(emulated(command, plugin, folder), multiplying_loops(folder / "lib.so"))
 
 
-def outputs(path: Path, processor: str, x: np.ndarray) -> bytes:
+def outputs(path: Path, processor: str, x: np.ndarray, options: str = "") -> bytes:
     """Compile the model at a path for a processor, and run it under QEMU; return its output.
 
     The library is left beside the model, as ``lib.so``.
     """
     folder = path.parent
-    target = f"llvm -mtriple=aarch64-linux-gnu -mcpu={processor}"
+    target = f"llvm -mtriple=aarch64-linux-gnu -mcpu={processor} {options}"
     intarsia.build(str(path), target=target).save(folder / "model.intarsia")
     opened = open_artifact(folder / "model.intarsia")
     program = write_program(opened, folder, "aarch64-linux-gnu-gcc")
@@ -193,7 +211,8 @@ def _loop(body: list[str]) -> Loop:
         match = _PRODUCT.match(text)
         lanes = _LANES.search(text)
         if match and lanes:
-            products += int(lanes[1]) * (4 if "dot" in match[1] else 8 if "mmla" in match[1] else 1)
+            each = 4 if "dot" in match[1] else 8 if "mmla" in match[1] else 1
+            products += int(lanes[1]) * _EACH.get(match[1], each)
     return Loop(len(body), products, sum("[sp" in text for text in body))
 
 

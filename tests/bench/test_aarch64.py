@@ -29,7 +29,7 @@ def test_outputs_are_those_of_onnx_runtime(tmp_path, name, processor):
     if kind.kind in "iu":
         limits = np.iinfo(kind)
         x = rng.integers(limits.min, limits.max + 1, shape).astype(kind)
-    made = outputs(tmp_path / "model.onnx", processor, x)
+    made = outputs(tmp_path / "model.onnx", processor, x, KERNELS[name].options)
     options = onnxruntime.SessionOptions()
     if kind == np.uint8:  # without VNNI its products saturate by default
         options.add_session_config_entry("session.x64quantprecision", "1")
@@ -41,7 +41,7 @@ def test_outputs_are_those_of_onnx_runtime(tmp_path, name, processor):
     if kind.kind in "iu":
         np.testing.assert_array_equal(got, want)
     else:
-        near = 2e-2 if kind == np.float16 else 1e-4
+        near = 2e-2 if kind == np.float16 or "bfloat16" in name else 1e-4
         np.testing.assert_allclose(got, want, atol=near * np.abs(want).max())
 
 
@@ -54,8 +54,10 @@ def test_outputs_are_those_of_onnx_runtime(tmp_path, name, processor):
         ("int8 3x3 convolution", "cortex-a72", 0.32),
         ("int8 product", "cortex-a76", 0.095),
         ("int8 3x3 convolution", "cortex-a76", 0.095),
-        ("int8 product", "neoverse-n2", 0.08),
-        ("int8 3x3 convolution", "neoverse-n2", 0.08),
+        ("int8 product", "neoverse-n2", 0.07),
+        ("int8 3x3 convolution", "neoverse-n2", 0.07),
+        ("float32 product in bfloat16", "neoverse-n2", 0.12),
+        ("float32 3x3 convolution in bfloat16", "neoverse-n2", 0.13),
     ],
 )
 def test_instructions_of_a_multiply_add_stay_few(tmp_path, name, processor, most):

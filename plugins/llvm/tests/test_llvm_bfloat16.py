@@ -51,6 +51,23 @@ def test_the_unit_is_used_where_it_may_be(
     assert machine(canonicalize(options)).amx_bf16 is uses
 
 
+@pytest.mark.parametrize(
+    ("mcpu", "mode", "mattr", "uses"),
+    [
+        ("neoverse-n2", "bf16", (), True),
+        ("neoverse-n2", "strict", (), False),
+        ("cortex-a76", "bf16", (), False),
+        ("cortex-a76", "bf16", ("+bf16",), True),
+    ],
+)
+def test_instructions_of_neon_are_used_where_they_may_be(
+    mcpu: str, mode: str, mattr: tuple[str, ...], *, uses: bool
+) -> None:
+    options = LlvmOptions(mtriple="aarch64-linux-gnu", mcpu=mcpu, mattr=mattr, fpmath_mode=mode)
+    model = machine(canonicalize(options))
+    assert (model.bf16_matrix, model.bfloat) == (uses, uses)
+
+
 @needs_amx
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(

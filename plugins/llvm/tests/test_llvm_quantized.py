@@ -24,7 +24,7 @@ from intarsia_loops.cpu.int8x4 import (
     pack_int8x4_dense,
 )
 from intarsia_loops.cpu.ordered_words import pack_ordered
-from intarsia_loops.cpu.packing import pack_conv, pack_int8x4, unpack_int8x4
+from intarsia_loops.cpu.packing import pack_conv, pack_int8x4, pair_columns, unpack_int8x4
 from intarsia_runtime.dtype import DType
 
 RNG = np.random.default_rng(8)
@@ -54,12 +54,14 @@ def byte_array(dtype: str, *shape: int) -> np.ndarray:
     return RNG.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
 
 
-def linear(name: str, x: Expr, weight: np.ndarray, count: int, **attrs: object) -> Expr:
+def linear(
+    name: str, x: Expr, weight: np.ndarray, count: int, *, x_zero: int = 5, **attrs: object
+) -> Expr:
     """A quantized convolution or product with scales and a bias for each channel."""
     kind = x.type.dtype.value  # type: ignore[union-attr]  # a tensor
     scales = constant(RNG.uniform(0.001, 0.004, count).astype(np.float32))
     w_zero = 127 if weight.dtype == np.uint8 else 0
-    operands = [x, scalar(0.02), scalar(5, kind), constant(weight), scales]
+    operands = [x, scalar(0.02), scalar(x_zero, kind), constant(weight), scales]
     operands += [scalar(w_zero, weight.dtype.name), scalar(0.09), scalar(30, kind)]
     operands.append(constant(RNG.integers(-5000, 5000, count).astype(np.int32)))
     return apply(name, *operands, **attrs)
@@ -99,6 +101,14 @@ IMAGES = [
 def test_convolution(runner, x, w, groups, attrs, dtype, cpu):
     data = given(*x, dtype=dtype)
     check(runner, conv(data, byte_array("int8", *w), groups, **attrs), data, cpu)
+
+
+@pytest.mark.parametrize("cpu", MACHINES)
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8])
+def test_padding_counts_where_most_taps_meet_it(runner, dtype, cpu):
+    data, weight = given(1, 16, 14, 14, dtype=dtype), byte_array("int8", 8, 16, 3, 3)
+    apart = {"dilation": (5, 5), "padding": ((5, 5), (5, 5))}
+    check(runner, conv(data, weight, x_zero=0, **apart), data, cpu)
 
 
 def test_convolutions_take_four_channels_at_a_time(runner):
@@ -218,6 +228,20 @@ def test_operators_agree_with_their_references(dtype):
     _agree(Int8Depthwise, attrs, byte_array(dtype, 1, 5, 4, 5), byte_array("int8", 3, 2, 5))
     packed = pack_int8x4_dense(byte_array("int8", 12, 5), 16)
     _agree(Int8x4Dense, Int8x4Dense.Attrs(outputs=5), byte_array(dtype, 3, 12), packed)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_operators_agree_for_pairs_of_columns(dtype, groups):
+    weight = byte_array("int8", 12, 16, 3, 2)
+    packed = pair_columns(pack_int8x4_conv(weight, groups, 8))
+    window = {"strides": (2, 1), "padding": ((1, 0), (1, 1)), "dilation": (1, 1), "zero": 3}
+    paired = {"is_paired": True, "signed": True}
+    attrs = Int8ConvAttrs(outputs=12, kernel=(3, 2), groups=groups, **paired, **window)
+    _agree(Int8x4Conv, attrs, byte_array(dtype, 1, 5, 4, 16 * groups), packed)
+    matrix = pair_columns(pack_int8x4_dense(byte_array("int8", 32, 5), 8))
+    dense = Int8x4Dense.Attrs(outputs=5, **paired)
+    _agree(Int8x4Dense, dense, byte_array(dtype, 3, 32), matrix)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])

@@ -3,19 +3,34 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import ml_dtypes
 import numpy as np
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
-from intarsia_ir.graph.expr import Expr, constant, tensor_type
+from intarsia_ir.graph.expr import Expr, Var, constant, tensor_type
+from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import calls
-from intarsia_loops.cpu.bf16x2 import bf16x2_conv_deferred, bf16x2_dense_deferred, unpack_bf16x2
+from intarsia_ir.tir.interp import evaluate as interpret
+from intarsia_ir.tir.tensor import placeholder
+from intarsia_loops.cpu.bf16x2 import (
+    Bf16ConvAttrs,
+    Bf16DenseAttrs,
+    Bf16x2Conv,
+    Bf16x2Dense,
+    bf16x2_conv_deferred,
+    bf16x2_dense_deferred,
+    unpack_bf16x2,
+)
 from intarsia_loops.cpu.legalize import legalize_for_cpu
 from intarsia_loops.cpu.packed_operands import Bf16x2
 from intarsia_loops.cpu.packing import pack_conv, pack_dense
 from intarsia_loops.cpu.tiling import CpuTiling
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import variable
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
 BFLOAT16 = ml_dtypes.bfloat16
@@ -140,3 +155,30 @@ def test_constants_are_not_stored_again() -> None:
     assert "cpu.pair_dense" in names(
         apply("matmul", apply("add", table, var("x", 4, 64)), weight(64, 8))
     )
+
+
+def test_pairs_of_columns_are_the_same_operators() -> None:
+    """Definition and reference read weights where ``pair_columns`` puts their words."""
+    window = {"strides": (1, 2), "padding": ((1, 0), (1, 1)), "dilation": (1, 1)}
+    conv = Bf16ConvAttrs(outputs=10, kernel=(3, 2), groups=2, is_paired=True, **window)
+    data, taps = fresh(1, 5, 4, 16).astype(BFLOAT16), fresh(10, 8, 3, 2)
+    matrix = fresh(16, 6)
+    dense = Bf16DenseAttrs(outputs=6, is_paired=True)
+    for op, attrs, pack in (
+        (Bf16x2Conv, conv, partial(bf16x2_conv_deferred, taps, 2, 8)),
+        (Bf16x2Dense, dense, partial(bf16x2_dense_deferred, matrix, 8)),
+    ):
+        packed, plain = pack(is_paired=True).array(), pack().array()
+        assert not np.array_equal(packed, plain)
+        want = op.reference(replace(attrs, is_paired=False), data, plain)
+        np.testing.assert_array_equal(op.reference(attrs, data, packed), want)
+        arrays = enumerate((data, packed))
+        feeds = {placeholder(f"x{n}", a.shape, DType.BFLOAT16): a for n, a in arrays}
+        np.testing.assert_allclose(interpret(op.compute(attrs, *feeds), feeds), want, atol=1e-5)
+
+
+def test_open_rows_are_left_to_float32_where_a_unit_would_multiply() -> None:
+    """A matrix unit has no loops of bfloat16 for a number of rows that the run decides."""
+    x = Var("x", TensorType((variable("n"), 64), DType.FLOAT32))
+    changed = legalize_for_cpu(function_of(apply("matmul", x, weight(64, 48))), SHAPE)
+    assert [node.name for node in calls(changed)] == ["cpu.dense"]

@@ -67,6 +67,8 @@ OPEN_SCHEDULES = frozenset(
         "cpu.depthwise",
         "cpu.max_pool",
         "cpu.qconv",
+        "cpu.pair_conv",
+        "cpu.pair_dense",
         "cpu.qdense",
         "cpu.qdepthwise",
         "cpu.winograd",

@@ -41,6 +41,12 @@ SIGNED_DOT_OF_NARROW = "llvm.signed.bytes"
 SIGNED_MATRIX = "llvm.aarch64.neon.smmla"
 """``add(sums, a, b)``: sums of products of 8 signed bytes of two rows and two columns."""
 
+BF16_DOT = "llvm.aarch64.neon.bfdot"
+"""``dot(sum, a, b)``: a float32 ``sum`` and two products, of bfloat16 in words of 32 bits."""
+
+BF16_MATRIX = "llvm.aarch64.neon.bfmmla"
+"""``add(sums, a, b)``: sums of products of 4 bfloat16 of two rows and two columns."""
+
 SPLATS = tuple(f"llvm.splat.{lane}" for lane in range(4))
 """A lane of a vector of four in all lanes, which NEON's instructions multiply by as it is."""
 
@@ -137,6 +143,9 @@ FUNCTIONS = {
             DOT_OF_PAIRS,
         ),
         CodegenSignature(3, frozenset({DType.INT32})),
+    ),
+    **dict.fromkeys(
+        (BF16_DOT, BF16_MATRIX), CodegenSignature(3, frozenset({DType.FLOAT32, DType.INT32}))
     ),
     DOT_OF_JOINED: CodegenSignature(5, frozenset({DType.INT32})),
     **{

@@ -27,6 +27,7 @@ class CodegenMachine(NamedTuple):
         scale: Whether an instruction multiplies floats by powers of two.
         amx: Whether there is a unit that multiplies matrices of bytes.
         amx_bf16: Whether there is one for bfloat16, which may multiply float32.
+        bf16_matrix: Whether an instruction multiplies two rows of bfloat16 by two columns, and may.
         bfloat: Whether instructions convert bfloat16, and may: they take subnormal numbers for 0.
     """
 
@@ -49,3 +50,4 @@ class CodegenMachine(NamedTuple):
     signed_dot: bool = False
     signed_matrix: bool = False
     signed_pairs: bool = False
+    bf16_matrix: bool = False

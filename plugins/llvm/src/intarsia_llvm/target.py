@@ -143,7 +143,7 @@ class LlvmOptions:
         "strict",
         choices=("strict", "bf16"),
         doc="what fp32 convolutions and products with constant weights may compute in: bf16, where"
-        " the processor has a matrix unit for it (AMX); values between them are kept in it",
+        " the processor multiplies matrices of it (AMX, BFMMLA); values between stay in it",
     )
 
 
@@ -365,6 +365,7 @@ def machine(options: LlvmOptions) -> CodegenMachine:
             attributes = (*attributes_of(triple, found.offered), *options.mattr)
             cpu, found = "generic", resolve(triple, "generic", attributes)
         tune = options.mtune if cpu == "generic" else ""
+        bf16 = options.fpmath_mode == "bf16" and wide and "bf16" in found.needed
         return CodegenMachine(
             triple,
             cpu,
@@ -377,6 +378,8 @@ def machine(options: LlvmOptions) -> CodegenMachine:
             bare=bare,
             signed_dot=wide and "asimddp" in found.needed,
             signed_matrix=wide and "i8mm" in found.needed,
+            bf16_matrix=bf16,
+            bfloat=bf16,
             signed_pairs=wide and not {"-neon", "-fp-armv8"} & set(options.mattr),  # all have it
         )
     return _x86_machine(options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which float32 values are stored in bfloat16 for a matrix unit that multiplies bfloat16.
+"""Which float32 values are stored in bfloat16 for instructions that multiply bfloat16.
 
 Converting an operand for each product costs memory traffic, so a value that a product reads is
 stored in bfloat16 once, and every other reader widens it. Accumulators, and the epilogue before the
@@ -21,34 +21,66 @@ from intarsia_ir.ops.pooling import MaxPool
 from intarsia_ir.ops.shape import Concatenate, Reshape
 from intarsia_ir.ops.unary import Cast
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim
 
+from ..typical import has_open_size
 from .bf16x2 import BF16_PER_WORD
-from .matrix_unit import MatrixUnit, fills_registers
+from .matrix_unit import fills_registers
+from .packed_operands import Bf16x2
+from .row_pairs import suits_pairs
+from .tiling import CpuTiling, block_width
 
 _SAME = (Reshape, Concatenate, MaxPool)
 """Operators whose results are bfloat16 if their operands are: rounding before and after is one."""
 
 
-def runs_in_bf16x2(node: Expr, unit: MatrixUnit) -> bool:
-    """Whether a call is a product of float32 with constant weights that the unit computes."""
+def runs_in_bf16x2(node: Expr, how: Bf16x2) -> bool:
+    """Whether a call is a product of float32 with constant weights that bfloat16 is faster for.
+
+    A matrix unit takes known sizes only.
+    """
     if not isinstance(node, Call) or node.op not in (Conv, Matmul):
         return False
-    data, weight = tensor_type(node.args[0]), node.args[1]
-    if data.dtype is not DType.FLOAT32 or not isinstance(weight, Constant) or not data.elements:
+    data, weight, unit = tensor_type(node.args[0]), node.args[1], how.unit
+    if data.dtype is not DType.FLOAT32 or not isinstance(weight, Constant):
+        return False
+    if has_open_size(node) if unit is not None else isinstance(data.shape[1], Dim):
+        return False
+    if data.is_static and not data.elements:
         return False
     match node.attrs:
         case Conv.Attrs(groups=groups, dilation=dilation) if data.rank == 4:
             inner = weight.data.shape[1]
             if weight.data.size == 0 or (groups > 1 and inner % BF16_PER_WORD):
                 return False
+            if unit is None:
+                return inner > 1
             bf16x2 = -(-inner // BF16_PER_WORD)
             row = weight.data.shape[3] if dilation[1] == 1 else 1
             return fills_registers(bf16x2, unit) or fills_registers(row * bf16x2, unit)
-        case Matmul.Attrs(transpose_a=False) if weight.data.ndim == 2 and weight.data.size:
-            depth = data.static_shape[-1]
-            return depth % BF16_PER_WORD == 0 and fills_registers(depth // BF16_PER_WORD, unit)
+        case Matmul.Attrs(transpose_a=False, transpose_b=flipped) if weight.data.ndim == 2:
+            depth = weight.data.shape[1 if flipped else 0]
+            if weight.data.size == 0 or depth % BF16_PER_WORD:
+                return False
+            return unit is None or fills_registers(depth // BF16_PER_WORD, unit)
         case _:
             return False
+
+
+def bf16_blocks(outputs: int, channels: int, tiling: CpuTiling) -> tuple[int, bool]:
+    """Return the width of a block of weights, and whether two columns are multiplied at a time.
+
+    Args:
+        outputs: Columns of the result.
+        channels: Neighbours along K, an even number.
+        tiling: Of a machine that multiplies bfloat16.
+    """
+    how = tiling.bf16x2
+    assert how is not None  # as of the callers
+    if how.unit is not None:
+        return how.unit.lanes, False
+    has_pairs = how.row_pairs is not None and suits_pairs(channels // BF16_PER_WORD)
+    return block_width(outputs, tiling), has_pairs
 
 
 def is_depthwise(node: Expr) -> bool:
@@ -67,14 +99,14 @@ def bf16_source(data: Expr) -> Expr:
     return data
 
 
-def store_in_bf16(function: Function, unit: MatrixUnit) -> Function:
-    """Return a function whose products read bfloat16 where the unit computes them.
+def store_in_bf16(function: Function, how: Bf16x2) -> Function:
+    """Return a function whose products read bfloat16 where that is multiplied.
 
     Each of them, and each depthwise convolution between them, has a conversion from bfloat16 to
     float32 as its operand, which the layout leaves out.
     """
     nodes = tuple(post_order(function.body))
-    products = {node for node in nodes if runs_in_bf16x2(node, unit)}
+    products = {node for node in nodes if runs_in_bf16x2(node, how)}
     if not products:
         return function
     work = _Narrow(function.outputs, products | {node for node in nodes if is_depthwise(node)})

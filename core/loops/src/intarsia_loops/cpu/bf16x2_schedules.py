@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules of bfloat16 operators on a matrix unit: those of float32 over Bf16x2 words."""
+"""Schedules of bfloat16 operators: those of float32 over Bf16x2 words.
+
+A matrix unit has tiles of its own. Where vectors multiply (NEON), tiles are those of 8-bit operands
+(``row_pairs.py``), with half as many products in a word and sums in float32.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,16 @@ from intarsia_ir.tir.module import FusedGroup
 from intarsia_runtime.dtype import DType
 
 from ..targets import LoopTarget
+from .bf16x2 import Bf16ConvAttrs, Bf16DenseAttrs
 from .conv import Convolution, conv_loops
+from .dense import dense_loops
 from .group import anchored
-from .int8x4_schedules import Schedule
+from .int8x4_schedules import Schedule, is_open
 from .loops import PackedView
 from .matrix_unit import fills_registers
 from .matrix_unit_dense import matrix_unit_dense_loops
+from .open_conv import open_conv_loops
+from .open_dense import open_dense_loops
 from .operators import ConvAttrs, Dense
 from .panel import flat_rows
 from .tiling import CpuTiling
@@ -48,6 +56,9 @@ class Bf16x2Schedules(Struct, frozen=True):
         data, weight = (PackedView(arg, tiling.bf16x2.load) for arg in anchor.args)
         window = window_of(data.shape[1:3], anchor.fused.output.shape[1:3], attrs)
         conv = Convolution(data, weight, attrs.outputs, attrs.groups, window)
+        if tiling.bf16x2.unit is None:
+            loops = open_conv_loops if is_open(anchor.args[0]) else conv_loops
+            return anchor.function(loops(_of_vectors(tiling, attrs), conv, anchor.epilogue))
         by_unit, unit = replace(tiling, unit=tiling.bf16x2.unit), tiling.bf16x2.unit
         if not fills_registers(conv.inner, unit):  # rows of a copied strip are one loop
             conv = replace(conv, copied=True)
@@ -61,6 +72,10 @@ class Bf16x2Schedules(Struct, frozen=True):
         anchor, attrs = match
         data, weight = (PackedView(arg, tiling.bf16x2.load) for arg in anchor.args)
         outer = list(data.shape[:-1])
+        if tiling.bf16x2.unit is None:
+            loops = open_dense_loops if is_open(anchor.args[0]) else dense_loops
+            operands = (flat_rows(data), weight, attrs.outputs, anchor.epilogue, outer)
+            return anchor.function(loops(_of_vectors(tiling, attrs), *operands))
         body = matrix_unit_dense_loops(
             tiling,
             tiling.bf16x2.unit,
@@ -71,3 +86,14 @@ class Bf16x2Schedules(Struct, frozen=True):
             outer,
         )
         return anchor.function(body)
+
+
+def _of_vectors(tiling: CpuTiling, attrs: ConvAttrs | Dense.Attrs) -> CpuTiling:
+    """Return the tile of vectors that multiply words of bfloat16."""
+    how = tiling.bf16x2
+    assert how is not None  # as of the callers
+    assert isinstance(attrs, Bf16ConvAttrs | Bf16DenseAttrs)
+    tiling = replace(tiling, add=how.add, sums=DType.FLOAT32)
+    if not attrs.is_paired or how.row_pairs is None:
+        return tiling
+    return replace(tiling, row_pairs=how.row_pairs, rows=how.row_pairs.rows)

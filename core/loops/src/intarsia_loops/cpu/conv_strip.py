@@ -39,6 +39,7 @@ class Convolution(Struct, frozen=True):
         padding_value: What padding holds.
         copied: Whether rows are copied though no window leaves the image.
         is_ordered: Whether words of weights are (``ordered_words.py``).
+        padding_adds: Whether padding adds to sums though it holds zeros: bytes may count as others.
     """
 
     data: Source
@@ -49,6 +50,7 @@ class Convolution(Struct, frozen=True):
     padding_value: int = 0
     copied: bool = False
     is_ordered: bool = False
+    padding_adds: bool = False
 
     @property
     def inner(self) -> int:
@@ -183,7 +185,9 @@ def taps_computed(conv: Convolution, height: int) -> float:
     ``height`` rows.
     """
     window = conv.window
-    if height > 1 or len(conv.steps) < 3 or conv.padding_value or conv.is_ordered:
+    if height > 1 or len(conv.steps) < 3 or conv.is_ordered:
+        return 1.0
+    if conv.padding_value or conv.padding_adds:
         return 1.0
     inside = [
         sum(len(window.taps(axis, result)) for result in range(window.output[axis]))

@@ -36,6 +36,7 @@ from intarsia_ir.tir.stmt import Stmt
 from .loops import EpilogueStore, RangePart, Source, cut, equal_part_size, parallel, seq
 from .panel import LINE, Matrix, Panel, needs_copy
 from .prefetch import STREAMED_BYTES, is_streamed
+from .row_pairs import suits_pairs
 from .tiling import CpuTiling, best_rows, block_width, column_parts
 
 _LONG_BYTES = 1024 * 1024
@@ -98,6 +99,8 @@ def dense_loops(
     wider = _LARGE_WEIGHTS_FACTOR if weight.bytes > _HUGE_BYTES else 1
     panel_bytes = int(tiling.panel_bytes * wider)
     depth = left.k if is_ordered else _k_block(left, weight, rows, panel_bytes)
+    if tiling.row_pairs is not None and not suits_pairs(depth):
+        depth = left.k
     panel = _panel_rows(left.m, depth, rows, blocks, panel_bytes)
     if not is_streamed(weight) and _is_data_stationary(left, outputs, weight):
         panel = _stationary_rows(left, rows, blocks, panel)

@@ -42,10 +42,12 @@ from .packing import (
     pack_conv,
     pack_dense,
     pack_int8x4,
+    paired_position,
     unpack_conv,
     unpack_dense,
     unpack_depthwise,
     unpack_int8x4,
+    unpair_columns,
 )
 
 Array = np.ndarray
@@ -58,13 +60,14 @@ class Int8ConvAttrs(ConvAttrs, frozen=True, kw_only=True):
     """As of ``cpu.conv``.
 
     ``zero``: what padding holds, as data counts; ``is_narrow``: :func:`has_narrow_pairs`;
-    ``is_ordered``: whether words of weights are (``ordered_words.py``); ``signed``: whether data
-    counts as signed.
+    ``is_ordered``: whether words of weights are (``ordered_words.py``); ``is_paired``: whether
+    they are packed by :func:`~.packing.pair_columns`; ``signed``: whether data counts as signed.
     """
 
     zero: int
     is_narrow: bool = False
     is_ordered: bool = False
+    is_paired: bool = False
     signed: bool = False
 
 
@@ -109,11 +112,11 @@ def pack_int8x4_dense(weight: Array, width: int, word: DType = DType.INT32) -> A
     return pack_int8x4(pack_dense(weight, width), word)
 
 
-def _bytes_of(weight: Array, depth: int, *, is_ordered: bool) -> Array:
+def _bytes_of(weight: Array, depth: int, attrs: Int8ConvAttrs | Int8x4Dense.Attrs) -> Array:
     """Return blocks of packed weights as int8; ``depth`` is that in bytes."""
-    if not is_ordered:
-        return unpack_int8x4(weight)
-    return unpack_ordered(weight, depth // INT8_PER_WORD)
+    if attrs.is_ordered:
+        return unpack_ordered(weight, depth // INT8_PER_WORD)
+    return unpack_int8x4(unpair_columns(weight) if attrs.is_paired else weight)
 
 
 def data_offset(kind: DType, *, signed: bool) -> int:
@@ -137,19 +140,22 @@ class _Steps(Struct, frozen=True):
     Attributes:
         weight: Blocks of words of four bytes, or of two.
         depth: Bytes along K.
-        is_ordered: Whether words are in an order of their own.
+        attrs: In what order words are.
     """
 
     weight: Tensor
     depth: int
-    is_ordered: bool
+    attrs: Int8ConvAttrs | Int8x4Dense.Attrs
 
     def at(self, block: PrimExpr, column: PrimExpr, step: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         """Return where along K the data of a step lie, and the weight, with its sign."""
         weight, size = self.weight, self.weight.dtype.bytes
-        if self.is_ordered:
+        if self.attrs.is_ordered:
             return ordered_factor(weight, block, column, step, self.depth // INT8_PER_WORD)
-        words = cast(weight[block, step // size, column], DType.INT32)
+        word = step // size
+        if self.attrs.is_paired:
+            word, column = paired_position(word, column)
+        words = cast(weight[block, word, column], DType.INT32)
         byte = binary(BinaryOp.SHR, words, cast(step % size, DType.INT32) * 8)
         return step, cast(cast(byte, DType.INT8), DType.INT32)
 
@@ -170,7 +176,7 @@ class Int8x4Conv(Op):
     def reference(attrs: Int8ConvAttrs, data: Array, weight: Array) -> Array:
         """The canonical convolution of padded data, in float64, which is exact."""
         depth = attrs.kernel[0] * attrs.kernel[1] * data.shape[3] // attrs.groups
-        blocks = _bytes_of(weight, depth, is_ordered=attrs.is_ordered)
+        blocks = _bytes_of(weight, depth, attrs)
         plain = unpack_conv(blocks, attrs.outputs, attrs.kernel, attrs.groups)
         widths = ((0, 0), (0, 0), *attrs.padding)
         moved = counted(data, signed=attrs.signed).transpose(_TO_FIRST)
@@ -191,7 +197,7 @@ class Int8x4Conv(Op):
         inner, width = channels // attrs.groups, weight.shape[2]
         own, blocks = attrs.outputs // attrs.groups, weight.shape[0] // attrs.groups
         depth = attrs.kernel[0] * attrs.kernel[1] * inner
-        k, steps = reduce_axis(depth), _Steps(weight, depth, attrs.is_ordered)
+        k, steps = reduce_axis(depth), _Steps(weight, depth, attrs)
 
         def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, o: PrimExpr) -> Reduction:
             group, column = o // own, o % own
@@ -220,6 +226,7 @@ class Int8x4Dense(Op):
         outputs: int
         is_narrow: bool = False
         is_ordered: bool = False
+        is_paired: bool = False
         signed: bool = False
 
     @staticmethod
@@ -230,7 +237,7 @@ class Int8x4Dense(Op):
     @staticmethod
     def reference(attrs: Attrs, a: Array, weight: Array) -> Array:
         """The product with the unpacked matrix, in float64, which is exact."""
-        blocks = _bytes_of(weight, a.shape[-1], is_ordered=attrs.is_ordered)
+        blocks = _bytes_of(weight, a.shape[-1], attrs)
         matrix = unpack_dense(blocks, attrs.outputs).astype(np.float64)
         whole = counted(a, signed=attrs.signed).astype(np.float64)
         product = Matmul.reference(Matmul.Attrs(), whole, matrix)
@@ -240,7 +247,7 @@ class Int8x4Dense(Op):
     def compute(attrs: Attrs, a: Tensor, weight: Tensor) -> Tensor:
         """Sum over the depth."""
         depth, width = a.shape[-1], weight.shape[2]
-        k, steps = reduce_axis(depth), _Steps(weight, depth, attrs.is_ordered)
+        k, steps = reduce_axis(depth), _Steps(weight, depth, attrs)
 
         def element(*indices: PrimExpr) -> Reduction:
             *outer, o = indices

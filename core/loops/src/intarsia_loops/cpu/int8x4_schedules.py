@@ -118,7 +118,7 @@ class Int8x4Schedules(Struct, frozen=True):
         plain_add = int8x4.add
         if attrs.is_narrow and int8x4.add_narrow is not None:
             plain_add, plain = int8x4.add_narrow, replace(plain, rows=int8x4.narrow_rows)
-        pairs, add = int8x4.row_pairs, plain_add
+        pairs, add = int8x4.row_pairs if attrs.is_paired else None, plain_add
         if pairs is not None:
             plain = replace(plain, rows=pairs.rows)
         if signed is not int8x4.signed:
@@ -154,7 +154,7 @@ class Int8x4Schedules(Struct, frozen=True):
             blank = int.from_bytes(bytes([zero] * INT8_PER_WORD), "little", signed=True)
             groups = attrs.groups
             operands = (source, weight, attrs.outputs, groups, window, blank, copied)
-            return Convolution(*operands, attrs.is_ordered)
+            return Convolution(*operands, attrs.is_ordered, padding_adds=attrs.zero != 0)
 
         zero = (attrs.zero & 255) ^ (0x80 if data.dtype.is_signed is not attrs.signed else 0)
         by_unit = self._by_unit(tiling, data)
@@ -166,7 +166,7 @@ class Int8x4Schedules(Struct, frozen=True):
                     conv_loops(replace(tiling, unit=unit), conv, anchor.epilogue)
                 )
         tiling, source, _ = source
-        if _is_open(data):
+        if is_open(data):
             body = open_conv_loops(tiling, work(source, zero), anchor.epilogue)
             return anchor.function(body)
         return anchor.function(conv_loops(tiling, work(source, zero), anchor.epilogue))
@@ -196,16 +196,16 @@ class Int8x4Schedules(Struct, frozen=True):
             rows = replace(flat_rows(moved), copied=data.dtype.is_signed)
             if is_packed_for(weight, unit) and suits_matrix_unit(rows.m, rows.k, unit):
                 outputs = attrs.outputs
-                loops = open_matrix_unit_dense_loops if _is_open(data) else matrix_unit_dense_loops
+                loops = open_matrix_unit_dense_loops if is_open(data) else matrix_unit_dense_loops
                 body = loops(tiling, unit, rows, weight, outputs, anchor.epilogue, outer)
-                if _is_open(data):
+                if is_open(data):
                     alone = one_row_loops(
                         source[0], flat_rows(source[1]), weight, outputs, anchor.epilogue, outer
                     )
                     body = IfStmt(index(rows.m) > 1, body, alone)
                 return anchor.function(body)
         tiling, source, _ = source
-        if _is_open(data):
+        if is_open(data):
             rows, at = flat_rows(source), anchor.epilogue
             body = open_dense_loops(
                 tiling, rows, weight, attrs.outputs, at, outer, is_ordered=attrs.is_ordered
@@ -283,6 +283,6 @@ def _by_unit_conv(conv: Convolution, unit: MatrixUnit) -> bool:
     return suits_matrix_unit(*matrix_unit_extents(conv), unit)
 
 
-def _is_open(data: Buffer) -> bool:
+def is_open(data: Buffer) -> bool:
     """Whether a size is only known at run time."""
     return any(isinstance(size, Dim) for size in data.shape)

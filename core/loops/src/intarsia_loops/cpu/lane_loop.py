@@ -22,7 +22,17 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, Load, PrimExpr, Ramp, TirVar, index
+from intarsia_ir.tir.expr import (
+    Binary,
+    BinaryOp,
+    CallTarget,
+    IntImm,
+    Load,
+    PrimExpr,
+    Ramp,
+    TirVar,
+    index,
+)
 from intarsia_ir.tir.stmt import Stmt, Store
 from intarsia_ir.tir.walk import post_order
 from intarsia_runtime.dtype import DType
@@ -101,7 +111,7 @@ class LaneLoop(Struct, frozen=True):
             here = (row, Ramp(column, 1, size))
             total = Load(acc, here, acc.dtype, size)
             weight = self.right((*first[:-1], first[-1] + lane), column)
-            b = Load(*vector_of(weight), acc.dtype, size)
+            b = vector_of(weight)
             a = read(self.left(row, first), lane)
             assert a is not None  # as of the sample
             if tiling.add is None:
@@ -130,7 +140,8 @@ def lane_loop(
         return None  # a tile of partial sums
     if read is None or tiling.micro_kernel is not None or not isinstance(innermost, int):
         return None
-    if innermost % LANES or innermost < 2 * LANES or tiling.lanes != LANES:
+    least = 2 * LANES if tiling.row_pairs is None else LANES  # packed for pairs: no other loop
+    if innermost % LANES or innermost < least or tiling.lanes != LANES:
         return None
     k, (left, right) = TirVar("k"), operands
     sample = left(0, (*(index(0) for _ in steps[:-1]), k))
@@ -139,11 +150,15 @@ def lane_loop(
     return LaneLoop(tiling, acc, rows, left, right, tuple(steps), weight_prefetch)
 
 
-def vector_of(element: PrimExpr) -> tuple[Buffer, tuple[PrimExpr, ...]]:
-    """Return where the vector is that begins at an element of packed weights."""
+def vector_of(element: PrimExpr) -> PrimExpr:
+    """Return the vector that begins at an element of packed weights: a load, or a word of one."""
     first = address_of(element)
     *outer, last = first.indices
-    return first.buffer, (*outer, Ramp(last, 1, LANES))
+    apart = element.dtype.bytes // first.buffer.dtype.bytes
+    vector = replace(first, indices=(*outer, Ramp(last, apart, LANES)), lanes=LANES)
+    if not isinstance(element, CallTarget):
+        return vector
+    return replace(element, args=(vector,), lanes=LANES)
 
 
 def _is_contiguous(element: Load, k: TirVar, dtype: DType) -> bool:

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from intarsia_ir.capabilities import WINOGRAD
 from intarsia_ir.graph.expr import (
@@ -47,8 +47,10 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import product
 
 from ..typical import has_open_size, typical
-from .bf16_storage import bf16_source, is_depthwise, runs_in_bf16x2
+from .bf16_storage import bf16_blocks, bf16_source, is_depthwise, runs_in_bf16x2
 from .bf16x2 import (
+    Bf16ConvAttrs,
+    Bf16DenseAttrs,
     Bf16x2Conv,
     Bf16x2Dense,
     padded_channels,
@@ -100,7 +102,7 @@ from .relayout import (
     permuted,
     reshaped,
 )
-from .tiling import CpuTiling, bf16x2_width, block_width
+from .tiling import CpuTiling, block_width
 
 _FLOATS = (DType.FLOAT32,)
 _POOLS = (MaxPool, AvgPool)
@@ -238,8 +240,7 @@ class _Layout(Struct):
         if planes and not has_open_size(node) and suits_nchw_depthwise(node, self.tiling):
             self.first[node] = depthwise_planes(node, [self.plain(arg) for arg in node.args])
             return True
-        unit = None if self.tiling.bf16x2 is None else self.tiling.bf16x2.unit
-        if unit is not None and not has_open_size(node) and runs_in_bf16x2(node, unit):
+        if self.tiling.bf16x2 is not None and runs_in_bf16x2(node, self.tiling.bf16x2):
             result = self._bf16x2_conv(node)
         elif planes and self._plane_conv(node):
             return True
@@ -310,20 +311,24 @@ class _Layout(Struct):
         return call(PackedConv, source, packed, attrs=attrs, span=node.span)
 
     def _bf16x2_conv(self, node: Call) -> Expr:
-        """A convolution by a matrix unit for bfloat16."""
+        """A convolution in bfloat16."""
         source, weight = self.channels_last(bf16_source(node.args[0])), node.args[1]
-        attrs = packed_attrs(node, weight)
-        inner, groups = tensor_type(weight).static_shape[1], attrs.groups
-        source = padded(source, padded_channels(inner) * groups, 0)
-        packed = self._pack(weight, ("pair_conv", groups, bf16x2_width(self.tiling)))
+        plain = packed_attrs(node, weight)
+        groups, channels = plain.groups, padded_channels(tensor_type(weight).static_shape[1])
+        source = padded(source, channels * groups, 0)
+        width, paired = bf16_blocks(plain.outputs // groups, channels, self.tiling)
+        packed = self._pack(weight, ("pair_conv", groups, width, paired))
+        attrs = Bf16ConvAttrs(**asdict(plain), is_paired=paired)
         return call(Bf16x2Conv, source, packed, attrs=attrs, span=node.span)
 
-    def _bf16x2_dense(self, node: Call, flipped: bool) -> Expr:
-        """A product by a matrix unit for bfloat16."""
-        source = self.plain(bf16_source(node.args[0]))
-        outputs = tensor_type(node).static_shape[-1]
-        packed = self._pack(node.args[1], ("pair_dense", flipped, bf16x2_width(self.tiling)))
-        return call(Bf16x2Dense, source, packed, attrs=Dense.Attrs(outputs=outputs), span=node.span)
+    def _bf16x2_dense(self, node: Call, weight: Constant, flipped: bool) -> Expr:
+        """A product in bfloat16."""
+        depth, outputs = weight.data.shape[::-1] if flipped else weight.data.shape
+        width, paired = bf16_blocks(outputs, depth, self.tiling)
+        packed = self._pack(weight, ("pair_dense", flipped, width, paired))
+        operands = self.plain(bf16_source(node.args[0])), packed
+        attrs = Bf16DenseAttrs(outputs=outputs, is_paired=paired)
+        return call(Bf16x2Dense, *operands, attrs=attrs, span=node.span)
 
     def _pack(self, weight: Expr, how: tuple[object, ...]) -> Expr:
         key = (weight, *how)
@@ -380,8 +385,8 @@ class _Layout(Struct):
             return not opened and self._transposed_b(node, attrs)
         if b.type.rank != 2 or attrs.transpose_a or b.type.dtype not in _FLOATS:
             return False
-        if self.tiling.bf16x2 is not None and runs_in_bf16x2(node, self.tiling.bf16x2.unit):
-            self.first[node] = self._bf16x2_dense(node, attrs.transpose_b)
+        if self.tiling.bf16x2 is not None and runs_in_bf16x2(node, self.tiling.bf16x2):
+            self.first[node] = self._bf16x2_dense(node, b, attrs.transpose_b)
             return True
         *rows, _ = tensor_type(a).shape
         depth, outputs = b.data.shape[::-1] if attrs.transpose_b else b.data.shape

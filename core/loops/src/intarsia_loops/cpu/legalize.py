@@ -30,5 +30,5 @@ def legalize_for_cpu(function: Function, tiling: CpuTiling, *, winograd: bool = 
     two_dimensional = lower_conv3d(expand_conv_transpose(in_float32))
     flat = pointwise_conv_to_matmul(two_dimensional)
     if tiling.bf16x2 is not None:
-        flat = store_in_bf16(flat, tiling.bf16x2.unit)
+        flat = store_in_bf16(flat, tiling.bf16x2)
     return use_channels_last(flat, tiling, winograd=winograd and exact is function)

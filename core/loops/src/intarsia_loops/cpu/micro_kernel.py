@@ -83,14 +83,14 @@ def register_tile(
         left: ``left(row, step)``: the element of A to broadcast.
         right: ``right(step, column)``: the element of packed B.
         epilogue: ``epilogue(row, column, sum)`` stores a result.
-        dtype: Element type.
+        dtype: Element type, unless the tiling gives sums one of their own.
         weight_prefetch: The next block of B; each step prefetches a share.
         initial: ``initial(row, column)``: what a sum starts from, not zero.
         words: Of B, in an order of their own: ``steps`` and ``right`` are not used then.
         is_one_of_several: Whether the kernel has tiles of several sizes (``tile_stores.py``).
     """
     lanes, vectors = tiling.lanes, -(-columns // tiling.lanes)
-    size, fetched = (rows, columns, lanes), weight_prefetch
+    size, fetched, dtype = (rows, columns, lanes), weight_prefetch, tiling.sums or dtype
     partial_sums, extents = _partial_sums(tiling, largest, steps, initial or words)
     acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, MemoryScope.REGISTER)
     by_lanes = lane_loop(tiling, acc, (rows, _unrolled_rows), (left, right), steps, fetched)
@@ -200,6 +200,8 @@ def _partial_sums(
     rows, vectors = largest[0], -(-largest[1] // tiling.lanes)
     partial_sums, innermost = 1, steps[-1]
     if start is not None or not isinstance(innermost, int) or tiling.micro_kernel is not None:
+        return partial_sums, steps
+    if tiling.row_pairs is not None:
         return partial_sums, steps
     while (
         innermost % (2 * partial_sums) == 0

@@ -100,7 +100,6 @@ def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStor
 
     Where only the batch is open, windows have the loops of fixed sizes for each image.
     """
-    assert isinstance(conv.weight, Buffer)  # of float32
     point = conv.window.is_point and conv.groups == 1
     if not point and not any(isinstance(size, Dim) for size in conv.data.shape[1:3]):
         return conv_loops(tiling, conv, epilogue)
@@ -381,7 +380,6 @@ class _OpenConv:
         """Compute a tile; ``shared`` is its number, and how many there are in the strip."""
         tiling, conv = self._tiling, self._conv
         sizes, steps = self._steps, self._steps_inside(work)
-        assert isinstance(conv.weight, Buffer)  # of float32
         weight, (number, used) = conv.weight, part
         width = weight.shape[2]
         block = work.group * self._blocks + number

@@ -28,12 +28,11 @@ from functools import cache
 
 from msgspec import Struct
 
-from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, index, maximum, minimum, select
 from intarsia_ir.tir.stmt import IfStmt, LetStmt, Stmt
 
 from .dense import ITEMS
-from .loops import EpilogueStore, counted, let_all, load, parallel, seq, serial, unflatten
+from .loops import EpilogueStore, Source, counted, let_all, load, parallel, seq, serial, unflatten
 from .micro_kernel import register_tile
 from .ordered_tiles import OrderedWords
 from .panel import Matrix
@@ -165,7 +164,7 @@ def for_row_tiles(
 def open_dense_loops(
     tiling: CpuTiling,
     left: Matrix,
-    weight: Buffer,
+    weight: Source,
     outputs: int,
     epilogue: EpilogueStore,
     outer: list[int],
@@ -225,7 +224,7 @@ def open_dense_loops(
 def one_row_loops(
     tiling: CpuTiling,
     left: Matrix,
-    weight: Buffer,
+    weight: Source,
     outputs: int,
     epilogue: EpilogueStore,
     outer: list[int],
@@ -251,7 +250,7 @@ class _OpenProduct(Struct, frozen=True):
 
     tiling: CpuTiling
     left: Matrix
-    weight: Buffer
+    weight: Source
     epilogue: EpilogueStore
     outer: list[int]
     tiles: RowTiles

@@ -87,7 +87,7 @@ class Int16x2(Struct, frozen=True):
 
 
 class RowPairs(Struct, frozen=True):
-    """How a backend multiplies two rows by two columns, 8 bytes of each (``row_pairs.py``).
+    """How a backend multiplies two rows by two columns, two words of each (``row_pairs.py``).
 
     Attributes:
         add: ``add(total, left, right)``: ``total`` plus four sums of products.
@@ -151,8 +151,12 @@ class Bf16x2(Struct, frozen=True):
 
     Attributes:
         load: ``load(first)``: the word at the address of ``first``, a load of a bfloat16.
-        unit: The unit that multiplies matrices of them.
+        unit: The unit that multiplies matrices of them; ``None`` if vectors do.
+        add: ``add(total, left, right)``: a vector of float32 plus two products (``BFDOT`` of NEON).
+        row_pairs: What multiplies two rows at a time where words along K are whole vectors.
     """
 
     load: Callable[[PrimExpr], PrimExpr]
-    unit: MatrixUnit
+    unit: MatrixUnit | None = None
+    add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
+    row_pairs: RowPairs | None = None

@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from intarsia_ir.tir.expr import PrimExpr
 from intarsia_ir.writing.deferred import DeferredArray
 from intarsia_runtime.dtype import DType
 
@@ -143,6 +144,30 @@ def pack_int8x4(weight: Array, word: DType = DType.INT32) -> Array:
     split = weight.reshape(*outer, depth // word.bytes, word.bytes, width)
     bytes_last = np.ascontiguousarray(np.moveaxis(split, -2, -1))
     return bytes_last.view(f"<i{word.bytes}").reshape(*outer, depth // word.bytes, width)
+
+
+def pair_columns(words: Array) -> Array:
+    """Return ``[..., words, width]`` as instructions take it that multiply by two columns.
+
+    Words are even, and the width a multiple of 4: two words of columns ``c`` and ``c + 1`` are in
+    the first of two rows, those of ``c + 2`` and ``c + 3`` in the second one (``row_pairs.py``).
+    """
+    *outer, depth, width = words.shape
+    split = words.reshape(-1, depth // 2, 2, width // 4, 2, 2)  # word, columns, half, column
+    return np.ascontiguousarray(split.transpose(0, 1, 4, 3, 5, 2)).reshape(*outer, depth, width)
+
+
+def unpair_columns(words: Array) -> Array:
+    """Undo :func:`pair_columns`."""
+    *outer, depth, width = words.shape
+    split = words.reshape(-1, depth // 2, 2, width // 4, 2, 2)  # half, columns, column, word
+    return np.ascontiguousarray(split.transpose(0, 1, 5, 3, 2, 4)).reshape(*outer, depth, width)
+
+
+def paired_position(word: PrimExpr, column: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """Return where :func:`pair_columns` puts the word of a column."""
+    half, first = column // 2 % 2, column // 4 * 4
+    return word // 2 * 2 + half, first + column % 2 * 2 + word % 2
 
 
 def unpack_int8x4(packed: Array) -> Array:

@@ -134,7 +134,8 @@ class Panel(Struct, frozen=True):
         _, size, _ = self.rows
         first, blocks, used = self.columns
         width, lanes = self.weight.shape[2], self.tiling.lanes
-        buffer = Buffer("sums", (blocks, size, width), self.weight.dtype, MemoryScope.STACK)
+        kind = self.tiling.sums or self.weight.dtype
+        buffer = Buffer("sums", (blocks, size, width), kind, MemoryScope.STACK)
         sums = _Sums(buffer, first)
 
         def rows(body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:

@@ -32,8 +32,16 @@ from .int8x4 import (
 )
 from .matrix_unit import suits_matrix_unit
 from .ordered_words import pack_ordered
-from .packing import INT8_PER_WORD, pack_conv, pack_dense, pack_depthwise, pack_int8x4
+from .packing import (
+    INT8_PER_WORD,
+    pack_conv,
+    pack_dense,
+    pack_depthwise,
+    pack_int8x4,
+    pair_columns,
+)
 from .prefetch import STREAMED_BYTES
+from .row_pairs import suits_pairs
 from .tiling import CpuTiling, int8x4_width
 from .window_words import row_windows
 
@@ -206,8 +214,13 @@ def _byte_sums(
     is_ordered = _orders_words(source, tiling, attrs)
     width = tiling.lanes if is_ordered else width
     blocks = pack_conv(padded_weight, plain.groups, width)
-    words = _words(source, blocks, tiling, is_ordered=is_ordered)
-    attrs = replace(attrs, is_narrow=words.is_narrow, is_ordered=words.is_ordered)
+    words = _words(source, blocks, padded_weight.shape[1], tiling, is_ordered=is_ordered)
+    attrs = replace(
+        attrs,
+        is_narrow=words.is_narrow,
+        is_ordered=words.is_ordered,
+        is_paired=words.is_paired,
+    )
     packed = constant(words.weight, span=span)
     source = padded(source, padded_weight.shape[1] * plain.groups, x_zero)
     total = call(Int8x4Conv, source, packed, attrs=attrs, span=span)
@@ -240,6 +253,7 @@ class _Words(Struct, frozen=True):
     weight: Array
     is_narrow: bool = False
     is_ordered: bool = False
+    is_paired: bool = False
 
 
 def _orders_words(source: Expr, tiling: CpuTiling, attrs: Int8ConvAttrs | None = None) -> bool:
@@ -271,13 +285,25 @@ def _is_product(attrs: Int8ConvAttrs) -> bool:
     return {*attrs.kernel, *attrs.strides, attrs.groups} == {1} and not any(padding)
 
 
-def _words(source: Expr, blocks: Array, tiling: CpuTiling, *, is_ordered: bool) -> _Words:
-    """Pack blocks of int8: four a word, in their order or as they are multiplied, or pairs."""
+def _words(
+    source: Expr, blocks: Array, inner: int, tiling: CpuTiling, *, is_ordered: bool
+) -> _Words:
+    """Pack blocks of int8: four a word, in their order or as they are multiplied, or pairs.
+
+    Args:
+        source: The data.
+        blocks: ``[blocks, K, width]``.
+        inner: Neighbours along K in the data.
+        tiling: Register tile of the machine.
+        is_ordered: Whether words get an order of their own.
+    """
     kind, int8x4, signed = tensor_type(source), tiling.int8x4, counts_signed(tiling)
     if is_ordered:
         has_masks = blocks.nbytes < STREAMED_BYTES
         words = pack_ordered(blocks, signed=kind.dtype.is_signed, has_masks=has_masks)
         return _Words(words, is_ordered=True)
+    if int8x4 is not None and int8x4.row_pairs is not None and suits_pairs(inner // INT8_PER_WORD):
+        return _Words(pair_columns(pack_int8x4(blocks)), is_paired=True)
     if int8x4 is None or int8x4.int16x2 is None or not kind.is_static:
         return _Words(pack_int8x4(blocks), has_narrow_pairs(blocks, 1, signed=signed))
     return _Words(pack_int8x4(blocks, DType.INT16))
@@ -352,11 +378,13 @@ def _dense_byte_sums(
     else:
         is_ordered = _orders_words(source, tiling)
         width = tiling.lanes if is_ordered else width
-        words = _words(source, pack_dense(matrix, width), tiling, is_ordered=is_ordered)
+        packed = pack_dense(matrix, width)
+        words = _words(source, packed, len(matrix), tiling, is_ordered=is_ordered)
     attrs = Int8x4Dense.Attrs(
         outputs=outputs,
         is_narrow=words.is_narrow,
         is_ordered=words.is_ordered,
+        is_paired=words.is_paired,
         signed=counts_signed(tiling),
     )
     packed = constant(words.weight, span=node.span)

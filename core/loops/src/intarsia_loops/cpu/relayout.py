@@ -122,10 +122,11 @@ def packed_deferred(weight: np.ndarray, how: tuple[object, ...]) -> DeferredArra
             return winograd_deferred(weight, width)
         case ("conv", int(groups), int(width)):
             return conv_deferred(weight, groups, width)
-        case ("pair_conv", int(groups), int(width)):
-            return bf16x2_conv_deferred(weight, groups, width)
-        case ("pair_dense", bool(flipped), int(width)):
-            return bf16x2_dense_deferred(weight.T if flipped else weight, width)
+        case ("pair_conv", int(groups), int(width), bool(paired)):
+            return bf16x2_conv_deferred(weight, groups, width, is_paired=paired)
+        case ("pair_dense", bool(flipped), int(width), bool(paired)):
+            matrix = weight.T if flipped else weight
+            return bf16x2_dense_deferred(matrix, width, is_paired=paired)
         case ("dense", bool(flipped), int(width)):
             return dense_deferred(weight.T if flipped else weight, width)
         case _:

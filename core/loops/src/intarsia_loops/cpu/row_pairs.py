@@ -2,8 +2,9 @@
 """The register tile where an instruction multiplies two rows by two columns (``SMMLA`` of NEON).
 
 A vector holds 8 bytes along K of two rows, or of two columns, and an instruction adds the four sums
-of 8 products to a vector of sums: 32 products where ``SDOT`` has 16. Weights are packed as for that
-(``lane_loop.py``), and rows are read as there; registers trade words::
+of 8 products to a vector of sums: 32 products where ``SDOT`` has 16. ``BFMMLA`` does the same with
+4 bfloat16 of each. Weights are packed so (:func:`~.packing.pair_columns`); rows are read as for one
+lane after another (``lane_loop.py``), and two of them trade words::
 
     for k in K by 4:                           # serial: 16 bytes
         b[0..4 * vectors) = B[k..k+4) of pairs of columns     # 8 registers of 2 vectors
@@ -11,8 +12,9 @@ of 8 products to a vector of sums: 32 products where ``SDOT`` has 16. Weights ar
             a = A[2p, k..k+4), A[2p+1, k..k+4) as two vectors of both      # 2 + 2 registers
             c[p, 0..2 * vectors) += a[0] * b[even] + a[1] * b[odd]
 
-Registers: 4 pairs x 4 sums + 8 of B + 4 of A = 28 of 32. A sum holds two columns apart from each
-other of two rows; behind K they become rows.
+Registers: 4 pairs x 4 sums + 8 of B + 4 of A = 28 of 32. A sum holds two neighbouring columns of
+two rows; behind K they become rows. Weights that are packed so have no other loop: a single row is
+its own second one, which takes no more instructions than a row of lanes does.
 """
 
 from __future__ import annotations
@@ -54,20 +56,18 @@ class _PairedTile(Struct, frozen=True):
         bound: list[tuple[TirVar, PrimExpr]] = []
         for half in range(2):
             for column in range(0, self.tile.acc.shape[1], LANES):
-                words = [
-                    Load(*vector_of(self.tile.right((*first[:-1], at), index(column))), kind, LANES)
-                    for at in (first[-1] + 2 * half, first[-1] + 2 * half + 1)
-                ]
-                for number, name in enumerate(("low", "high")):
-                    var = TirVar("b", kind, LANES)
-                    bound.append((var, exchange(words[0], words[1], name, 1)))
+                for number in range(2):
+                    step = (*first[:-1], first[-1] + (2 * half + number))
+                    words = vector_of(self.tile.right(step, index(column)))
+                    var = TirVar("b", words.dtype, LANES)
+                    bound.append((var, words))
                     columns.append((half, column // LANES * 2 + number, var))
 
         def pair(first_row: PrimExpr, second_row: PrimExpr, number: PrimExpr) -> Stmt:
             a, b = (self.unit.vector(self.tile.left(r, first)) for r in (first_row, second_row))
             assert a is not None  # as of the sample of the loop by lanes
             assert b is not None
-            both = [TirVar("a", kind, LANES) for _ in range(2)]
+            both = [TirVar("a", a.dtype, LANES) for _ in range(2)]
             lets = [(both[0], exchange(a, b, "low", 2)), (both[1], exchange(a, b, "high", 2))]
             adds: list[Stmt] = []
             for half, place, right in columns:
@@ -90,18 +90,11 @@ class _PairedTile(Struct, frozen=True):
                     Load(self.sums, (number, Ramp(index(at), 1, LANES)), kind, LANES)
                     for at in (2 * column, 2 * column + LANES)
                 ]
-                parts = [TirVar("part", kind, LANES) for _ in range(2)]
-                lets = [
-                    (parts[0], exchange(halves[0], halves[1], "low", 1)),
-                    (parts[1], exchange(halves[0], halves[1], "high", 1)),
-                ]
-                stores: list[Stmt] = []
                 for row, name in zip(rows, ("low", "high"), strict=False):
                     here = (row, Ramp(index(column), 1, LANES))
                     total = Load(self.tile.acc, here, kind, LANES)
-                    added = total + exchange(parts[0], parts[1], name, 2)
-                    stores.append(Store(self.tile.acc, here, added))
-                made.append(let_all(lets, seq(*stores)))
+                    added = total + exchange(halves[0], halves[1], name, 2)
+                    made.append(Store(self.tile.acc, here, added))
             return seq(*made)
 
         return self._each_pair(pair)
@@ -128,10 +121,15 @@ class _PairedTile(Struct, frozen=True):
         return seq(pairs, body(last, last, index(rows // 2))) if rows % 2 else pairs
 
 
+def suits_pairs(words: int) -> bool:
+    """Whether so many words along K, which lie side by side, are whole vectors."""
+    return words > 0 and words % LANES == 0
+
+
 def lane_loops(tile: LaneLoop) -> Stmt:
-    """Return the loops over K of a tile by lanes; of several rows by pairs, if there is a unit."""
+    """Return the loops over K of a tile by lanes, or by pairs of rows if weights are packed so."""
     unit = tile.tiling.row_pairs
-    if unit is None or tile.rows[0] == 1:
+    if unit is None:
         return tile.loops()
     shape = (-(-tile.rows[0] // 2), 2 * tile.acc.shape[1])
     sums = Buffer("sums", shape, tile.acc.dtype, MemoryScope.REGISTER)

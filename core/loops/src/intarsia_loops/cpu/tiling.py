@@ -16,6 +16,7 @@ from intarsia_ir.capabilities import Memory
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import PrimExpr
 from intarsia_ir.tir.stmt import Stmt
+from intarsia_runtime.dtype import DType
 
 from .matrix_unit import MatrixUnit
 from .packed_operands import Bf16x2, Int8x4, RowPairs
@@ -40,6 +41,7 @@ class CpuTiling(Struct, frozen=True):
         int8x4: How 8-bit operands are multiplied; ``None`` leaves them to default loops.
         bf16x2: How float32 is multiplied in bfloat16; ``None`` if that is not allowed or possible.
         add: ``add(total, left, right)``: the step of a tile; multiply-add if ``None``.
+        sums: Element type of sums; that of the weights if ``None``.
         micro_kernel: ``micro_kernel(sums, left, right, steps)``: replaces the inner loop of a tile.
         unit: The matrix unit that multiplies; ``None`` if vectors do.
         tile_columns: Output pixels in a row that one tile computes; a rule chooses if 0.
@@ -67,6 +69,7 @@ class CpuTiling(Struct, frozen=True):
         None
     )
     unit: MatrixUnit | None = None
+    sums: DType | None = None
     tile_columns: int = 0
     panel_bytes: int = 192 * 1024
     copies_rows: bool | None = None
@@ -140,12 +143,6 @@ def tile_cost(rows: int) -> float:
 def block_width(outputs: int, tiling: CpuTiling) -> int:
     """Return the width of a packed block of weights: one or two vectors of output columns."""
     return tiling.lanes if outputs <= tiling.lanes else 2 * tiling.lanes
-
-
-def bf16x2_width(tiling: CpuTiling) -> int:
-    """Return the width of a packed block of bfloat16 weights: a register of the matrix unit."""
-    assert tiling.bf16x2 is not None
-    return tiling.bf16x2.unit.lanes
 
 
 def int8x4_width(

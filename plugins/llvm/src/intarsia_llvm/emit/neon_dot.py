@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Four products of signed bytes for each 32-bit sum on NEON, with ``SDOT`` and without."""
+"""Products of words of 32 bits on NEON: of signed bytes, with ``SDOT`` and without; of bfloat16."""
 
 from __future__ import annotations
 
 from intarsia_ir.tir.expr import CallTarget
 
-from ..functions import SIGNED_DOT, SIGNED_DOT_OF_NARROW
+from ..functions import BF16_DOT, SIGNED_DOT, SIGNED_DOT_OF_NARROW
 from .spelling import vector_type
 from .writer import FunctionWriter
 
@@ -23,6 +23,18 @@ def emit_signed_dot(w: FunctionWriter, call: CallTarget, args: list[str]) -> str
     if call.function == SIGNED_DOT:
         left, right = right, left
     return w.emit(f"call {kind} {function}({kind} {args[0]}, {wide} {left}, {wide} {right})")
+
+
+def emit_bf16_dot(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    """Add by ``BFDOT`` or ``BFMMLA``, of vectors of bfloat16, to float32."""
+    total, words = vector_type("float", call.lanes), vector_type("i32", call.lanes)
+    brain = vector_type("bfloat", 2 * call.lanes)
+    left, right = (w.once(f"bitcast {words} {word} to {brain}", word) for word in args[1:])
+    name = call.function
+    if name == BF16_DOT:
+        name, left, right = f"{name}.v{call.lanes}f32.v{2 * call.lanes}bf16", right, left
+    function = w.declarations.use(total, name, (total, brain, brain))
+    return w.emit(f"call {total} {function}({total} {args[0]}, {brain} {left}, {brain} {right})")
 
 
 def emit_signed_dot_by_pairs(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:

@@ -13,6 +13,8 @@ from intarsia_runtime.errors import UnsupportedError
 from ..functions import (
     ANGLE_REST,
     ANGLE_TURNS,
+    BF16_DOT,
+    BF16_MATRIX,
     DEINTERLEAVE,
     DOT,
     DOT_BY_PAIRS,
@@ -45,7 +47,7 @@ from .byte_dots import (
     emit_dot_of_pairs,
     emit_magnitudes_or_mask,
 )
-from .neon_dot import emit_signed_dot, emit_signed_dot_by_pairs
+from .neon_dot import emit_bf16_dot, emit_signed_dot, emit_signed_dot_by_pairs
 from .range_reduction import emit_far_angle
 from .scale import emit_scale
 from .signs import copy_sign
@@ -143,6 +145,7 @@ _WRITERS: Mapping[str, WriteCall] = MappingProxyType(
         **dict.fromkeys(SPLATS, _splat),
         DOT: emit_dot,
         **dict.fromkeys((SIGNED_DOT, SIGNED_MATRIX), emit_signed_dot),
+        **dict.fromkeys((BF16_DOT, BF16_MATRIX), emit_bf16_dot),
         **dict.fromkeys((SIGNED_DOT_BY_PAIRS, SIGNED_DOT_OF_NARROW), emit_signed_dot_by_pairs),
         DOT_BY_PAIRS: emit_dot_by_pairs,
         DOT_OF_NARROW: emit_dot_of_narrow,

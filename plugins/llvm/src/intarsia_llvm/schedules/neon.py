@@ -18,12 +18,13 @@ def left_lanes(element: PrimExpr, lane: int) -> PrimExpr | None:
 
 
 def words_along(element: PrimExpr) -> PrimExpr | None:
-    """Return the vector of four that begins at a load, or at a word of bytes."""
+    """Return the vector of four that begins at a load, or at a word of narrower elements."""
     match element:
         case Load(dtype=DType.FLOAT32 | DType.INT32, lanes=1):
             return _from(element, 1)
-        case CallTarget(function="llvm.quad", args=(Load() as byte,)):
-            return replace(element, args=(_from(byte, 4),), lanes=4)
+        case CallTarget(function="llvm.quad", args=(Load() as first,)):
+            apart = element.dtype.bytes // first.buffer.dtype.bytes
+            return replace(element, args=(_from(first, apart),), lanes=4)
         case _:
             return None
 

@@ -34,6 +34,8 @@ from intarsia_runtime.size import Size
 
 from ..amx import Amx
 from ..functions import (
+    BF16_DOT,
+    BF16_MATRIX,
     DEINTERLEAVE,
     DOT,
     DOT_BY_PAIRS,
@@ -114,11 +116,21 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
         rows,
         prefetch=prefetch,
         int8x4=int8x4,
-        bf16x2=Bf16x2(load_word, Amx(sums=DType.FLOAT32)) if machine.amx_bf16 else None,
+        bf16x2=_bf16x2(machine),
         deinterleave=deinterleave,
         left_lanes=left_lanes if by_lane else None,
         transpose_registers=transpose_registers if lanes > 1 else None,
     )
+
+
+def _bf16x2(machine: CodegenMachine) -> Bf16x2 | None:
+    """Return how bfloat16 is multiplied, if it may be."""
+    if machine.amx_bf16:
+        return Bf16x2(load_word, Amx(sums=DType.FLOAT32))
+    if not machine.bf16_matrix:
+        return None
+    dot, matrix = (partial(add_products, name) for name in (BF16_DOT, BF16_MATRIX))
+    return Bf16x2(load_word, None, dot, RowPairs(matrix, exchange, words_along, 11))
 
 
 def load_word(first: PrimExpr) -> PrimExpr:
@@ -138,7 +150,7 @@ def load_signed_pair(pair: PrimExpr) -> PrimExpr:
 
 def add_products(function: str, total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
     """Add the products of two words, or of vectors of them, by one of LLVM's functions."""
-    return CallTarget("llvm", function, (total, left, right), DType.INT32, total.lanes)
+    return CallTarget("llvm", function, (total, left, right), total.dtype, total.lanes)
 
 
 def dot_of_joined(total: PrimExpr, left: Sequence[PrimExpr], right: Sequence[PrimExpr]) -> PrimExpr:
