@@ -139,3 +139,18 @@ def test_a_pad_of_constants_that_takes_all_and_more_is_refused() -> None:
     made = parsed("(float[1] x) => (float[m] y) <int64[2] p = {1, -4}> { y = Pad (x, p) }")
     with pytest.raises(ModelError, match="take more than shape"):
         from_onnx(made)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(float[n, 1, 3] x) => (float[a, b] y) { y = Squeeze (x) }",
+        "(float[n, 1, 1] x) => (float[a] y) { s = Squeeze (x) y = Relu (s) }",
+    ],
+)
+def test_no_rows_are_not_one_row(text: str) -> None:
+    made, width = parsed(text), 3 if "3" in text.partition("x)")[0] else 1
+    check(made, *({"x": floats(n, 1, width)} for n in (2, 0, 5)))
+    executable = intarsia.build(made, "llvm").load(threads=1)
+    with executable, pytest.raises(ModelError, match="an open size of 1 is left out: 1, more than"):
+        executable.run({"x": floats(1, 1, width)})
