@@ -385,12 +385,31 @@ def test_empty_tensors_are_left_out() -> None:
     assert len(concat.args) == 1
     assert without_empty(specializer.at([0, 0])).nodes == ()
     image = x("image", N, 3, H, 8)
-    window = {**WINDOW, "padding": ((2, 2), (1, 1))}
-    around = Function((image,), apply("nn.conv", image, weight(4, 3, 3, 3), **window))
+    window = {**WINDOW, "kernel": (3, 3), "padding": ((2, 2), (1, 1))}
+    around = Function((image,), apply("nn.max_pool", image, **window))
     specializer = Specializer(program_of(request_of(around)))
     none = [2 if name == "N" else 0 for name in specializer.variables]
     with pytest.raises(UnsupportedError, match="does not reduce an axis without elements"):
         without_empty(specializer.at(none))
+
+
+@pytest.mark.parametrize("padding", [(2, 2), (3, 0), (0, 4)])
+def test_a_convolution_of_an_empty_image_sees_its_padding(
+    padding: tuple[int, int], tmp_path: Path
+) -> None:
+    image, bias = x("image", N, 3, H, S), weight(4, 1, 1)
+    window = {**WINDOW, "padding": (padding, (1, 1))}
+    body = apply(
+        "nn.relu", apply("add", apply("nn.conv", image, weight(4, 3, 3, 3), **window), bias)
+    )
+    function = Function((image,), body)
+    with load(built(function, tmp_path), threads=1) as executable:
+        for size in ((2, 3, 0, 5), (2, 3, 4, 5), (0, 3, 0, 5)):
+            given = {"image": fresh(*size)}
+            (got,), want = executable.run(given).values(), evaluate(function, given)
+            assert got.shape == want[0].shape
+            np.testing.assert_allclose(got, want[0], rtol=1e-5, atol=1e-5)
+        assert regions_in(executable)
 
 
 def product(data: Var) -> Function:

@@ -319,8 +319,11 @@ def test_a_model_is_not_written_over(run: Run, model: Path, words: tuple[str, st
 
 
 def test_run_says_what_is_missing(run: Run, model: Path, artifact: Path, tmp_path: Path) -> None:
+    text = tmp_path / "page.md"
+    text.write_text("# No model\n")
     for words, code, message in (
-        (("run", model), 2, "needs a target"),
+        (("run", model), 2, "is no artifact, and a model needs a target"),
+        (("run", text), 2, "page.md' is no artifact, and a model needs a target"),
         (("run", artifact, "--target", "llvm"), 2, "an artifact has its own target"),
         (("run", tmp_path / "absent.intarsia"), 3, "there is no file"),
         (("run", artifact, "--inputs", model), 3, "cannot read inputs"),

@@ -139,3 +139,44 @@ def test_a_pad_of_constants_that_takes_all_and_more_is_refused() -> None:
     made = parsed("(float[1] x) => (float[m] y) <int64[2] p = {1, -4}> { y = Pad (x, p) }")
     with pytest.raises(ModelError, match="take more than shape"):
         from_onnx(made)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(float[n, 1, 3] x) => (float[a, b] y) { y = Squeeze (x) }",
+        "(float[n, 1, 1] x) => (float[a] y) { s = Squeeze (x) y = Relu (s) }",
+    ],
+)
+def test_no_rows_are_not_one_row(text: str) -> None:
+    made, width = parsed(text), 3 if "3" in text.partition("x)")[0] else 1
+    check(made, *({"x": floats(n, 1, width)} for n in (2, 0, 5)))
+    executable = intarsia.build(made, "llvm").load(threads=1)
+    with executable, pytest.raises(ModelError, match="an open size of 1 is left out: 1, more than"):
+        executable.run({"x": floats(1, 1, width)})
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        "kernel_shape = [3, 2]",
+        "kernel_shape = [2, 2], dilations = [2, 1]",
+        "kernel_shape = [3, 2], strides = [2, 1], ceil_mode = 1",
+    ],
+)
+def test_a_pool_has_no_position_if_its_window_is_one_larger(op: str, attrs: str) -> None:
+    text = f"=> (float[n, 2, p, q] y) {{ y = {op} <{attrs}> (x) }}"
+    images = [{"x": floats(n, 2, h, w)} for n, h, w in ((1, 2, 5), (2, 4, 1), (1, 2, 1), (1, 4, 5))]
+    check(parsed(f"(float[n, 2, h, w] x) {text}"), *images)
+    check(parsed(f"(float[1, 2, 2, 5] x) {text}"), images[0])
+
+
+def test_a_pool_of_larger_steps_needs_a_whole_window() -> None:
+    made = parsed(
+        "(float[1, 2, h, 4] x) => (float[1, 2, p, 2] y)"
+        "{ y = MaxPool <kernel_shape = [3, 2], strides = [2, 2]> (x) }"
+    )
+    executable = intarsia.build(made, "llvm").load(threads=1)
+    with executable, pytest.raises(ModelError, match="a window must fit into what it moves over"):
+        executable.run({"x": floats(1, 2, 2, 4)})

@@ -119,6 +119,7 @@ def regressor(mode: str, **given: object) -> dict[str, object]:
         {"base_values": [0.5], "n_targets": 1, "target_ids": [0] * 8},
         {"aggregate_function": "AVERAGE"},
         {"post_transform": "LOGISTIC"},
+        {"post_transform": "PROBIT", "n_targets": 1, "target_ids": [0] * 8},
         {"nodes_missing_value_tracks_true": [1, 0] * 7},
     ],
 )
@@ -151,7 +152,19 @@ def classifier(mode: str, labels: int, **given: object) -> onnx.ModelProto:
         (3, {"class_ids": [0, 1, 2, 0, 1, 2, 0, 1], "base_values": [0.5, 0.1, -0.2]}),
         (3, {"class_ids": [0, 1, 2, 0, 1, 2, 0, 1], "post_transform": "SOFTMAX"}),
         (3, {"class_ids": [0, 1, 2, 0, 1, 2, 0, 1], "post_transform": "LOGISTIC"}),
+        (3, {"class_ids": [0, 1, 2, 0, 1, 2, 0, 1], "post_transform": "SOFTMAX_ZERO"}),
+        (3, {"class_ids": [0, 1, 2, 0, 1, 2, 0, 1], "post_transform": "PROBIT"}),
         (2, {"class_ids": [0] * 8}),
+        (2, {"class_ids": [1] * 8, "post_transform": "SOFTMAX"}),
+        (2, {"class_ids": [1] * 8, "class_weights": [0.1, 0.6, 0.2, 0.3, 0.0, 0.4, 0.5, 0.1]}),
+        (
+            2,
+            {
+                "class_ids": [0] * 8,
+                "class_weights": [0.1, 0.6, 0.2, 0.3, 0.0, 0.4, 0.5, 0.1],
+                "post_transform": "LOGISTIC",
+            },
+        ),
         (2, {"class_ids": [0] * 8, "base_values": [0.25], "post_transform": "LOGISTIC"}),
         (2, {"class_ids": [0] * 8, "class_weights": [0.1, 0.6, 0.2, 0.3, 0.0, 0.4, 0.5, 0.1]}),
     ],
@@ -175,18 +188,25 @@ def test_two_scored_classes_have_the_label_of_the_larger() -> None:
     assert len(set(label.tolist())) == 2
 
 
-def test_labels_that_are_text_are_refused() -> None:
-    proto = classifier("LEQ", 2)
-    del proto.graph.node[0].attribute[-1]
-    proto.graph.node[0].attribute.append(helper.make_attribute("classlabels_strings", ["a", "b"]))
-    with pytest.raises(UnsupportedError, match="with labels that are text"):
-        from_onnx(proto)
+BASES = [
+    ({"class_ids": [0] * 8, "base_values": [0.25, -0.5]}, "2 base values, of which only class 0"),
+    ({"class_ids": [1] * 8, "base_values": [0.25]}, "1 base values, of which only class 1"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), BASES)
+def test_base_values_beside_one_scored_class_are_refused(
+    given: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        from_onnx(classifier("LEQ", 2, **given))
 
 
 REFUSED = [
     ({"nodes_modes": ["BRANCH_EQ"] * 3 + ["LEAF"] * 4 + ["BRANCH_EQ"] * 3 + ["LEAF"] * 4},
      UnsupportedError, "with tests EQ"),
-    ({"post_transform": "PROBIT"}, UnsupportedError, "with post_transform=PROBIT"),
+    ({"post_transform": "LOGISTIC", "n_targets": 1, "target_ids": [0] * 8}, UnsupportedError,
+     "of one target with post_transform=LOGISTIC"),
     ({"aggregate_function": "MEDIAN"}, ModelError, "aggregate_function='MEDIAN' is not defined"),
     ({"target_ids": [0, 1, 0, 1, 1, 0, 1, 7]}, ModelError, r"node \(5, 6\), target 7"),
     ({"nodes_featureids": [9] * 14}, ModelError, "asks for feature 9 of 4"),

@@ -150,7 +150,12 @@ REFUSED = [
     ("matmul", (f32(2, 2, 3), f32(3, 3, 2)), {}, "matmul: shapes (2,) and (3,) do not broadcast"),
     ("matmul", (f32(2, 3), i32(3, 2)), {}, "matmul: element types of"),
     ("nn.max_pool", (f32(2, 3),), POOL, "nn.max_pool: needs a tensor (N, C, spatial...)"),
-    ("nn.max_pool", (f32(1, 1, 1, 4),), POOL, "nn.max_pool: a window of 2 does not fit"),
+    (
+        "nn.max_pool",
+        (f32(1, 1, 1, 4),),
+        {**POOL, "strides": (2, 2)},
+        "nn.max_pool: a window of 2 does not fit",
+    ),
     ("nn.max_pool", (b8(1, 1, 4, 4),), POOL, "nn.max_pool: needs integer or floating-point"),
     ("nn.avg_pool", (i32(1, 1, 4, 4),), POOL, "nn.avg_pool: needs floating-point"),
     ("nn.avg_pool", (f32(1, 1, 4),), POOL, "nn.avg_pool: kernel (2, 2) must have one entry"),

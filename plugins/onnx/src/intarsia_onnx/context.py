@@ -35,6 +35,10 @@ class Narrow(Struct, frozen=True):
     dtype: np.dtype
 
 
+class NeverSupported(UnsupportedError):
+    """A node that no values of a run make possible: what is wrong is an attribute."""
+
+
 class Diverging(UnsupportedError):
     """Branches give values of different ranks or types, so what follows differs, too.
 
@@ -131,6 +135,10 @@ class NodeContext(Builder):
     def unsupported(self, message: str, hint: str = "") -> UnsupportedError:
         """Make an error about a node that is valid but cannot be imported."""
         return UnsupportedError(message, where=str(self.span), hint=hint)
+
+    def never_supported(self, message: str, hint: str = "") -> NeverSupported:
+        """Make an error about a node that cannot be carried out on the host either."""
+        return NeverSupported(message, where=str(self.span), hint=hint)
 
     def input(self, index: int) -> Expr:
         """Return a required operand."""

@@ -38,6 +38,7 @@ from .graph import (
     UnsupportedAttribute,
     has_type,
 )
+from .label_classes import labels_apart, with_value_kinds
 from .model_file import read_file
 from .refusals import NO_NUMBERS_HINT, with_readers
 from .sniff import describe_bytes, found_kind
@@ -318,12 +319,13 @@ class _MessageReader:
         if message.sparse_initializer:
             name = message.sparse_initializer[0].values.name
             raise UnsupportedError(f"weight '{name}' is sparse")
-        nodes = [self._node(node, opset, depth) for node in message.node]
+        read_nodes = (self._node(node, opset, depth) for node in message.node)
+        nodes = [part for node in read_nodes for part in labels_apart(node)]
         nodes = sorted_nodes(nodes, f"{self._source}: graph '{message.name}'")
         read = self._values.inner_value if depth else self._values.value
         inputs = tuple(read(v, "input") for v in message.input if v.name not in weights or depth)
         outputs = tuple(read(v, "output") for v in message.output)
-        return Graph(message.name, inputs, outputs, weights, tuple(nodes))
+        return Graph(message.name, inputs, outputs, weights, tuple(with_value_kinds(nodes, inputs)))
 
     def _node(self, node: onnx.NodeProto, opset: int, depth: int) -> Node:
         inputs, outputs = tuple(node.input), tuple(node.output)

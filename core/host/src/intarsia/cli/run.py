@@ -225,10 +225,10 @@ def _opener(
 
         return from_file
     if signed_by is not None:
-        raise UsageError(f"'{model}' is a model; --signed-by is for artifacts")
+        raise UsageError(f"'{model}' is no artifact; --signed-by is for artifacts")
     if settings.target.text is None:
-        known = ", ".join(settings.host.backends()) or "none is installed"
-        raise UsageError(f"'{model}' is a model, and needs a target", hint=f"--target, of: {known}")
+        hint = f"--target, of: {', '.join(settings.host.backends()) or 'none is installed'}"
+        raise UsageError(f"'{model}' is no artifact, and a model needs a target", hint=hint)
     artifact = compile_model(model, settings)
     echo(str(artifact.placement), err=True)
 

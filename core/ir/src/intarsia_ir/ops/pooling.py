@@ -57,13 +57,14 @@ def _pool_type(name: str, attrs: PoolAttrs, x: TensorType) -> TensorType:
     """
     if x.rank < 3:
         raise TypeRuleError(f"{name}: needs a tensor (N, C, spatial...), got {x}")
-    attrs.windows.check(name, x.shape[2:])
-    return x.with_shape((*x.shape[:2], *attrs.windows.output_shape(name, x.shape[2:])))
+    attrs.windows.check(name, x.shape[2:], may_be_none=True)
+    sizes = attrs.windows.output_shape(name, x.shape[2:], may_be_none=True)
+    return x.with_shape((*x.shape[:2], *sizes))
 
 
 def _output(attrs: PoolAttrs, spatial: Sequence[int]) -> tuple[int, ...]:
     """Return the numbers of windows."""
-    return extents(attrs.windows.output_shape("pool", tuple(spatial)))
+    return extents(attrs.windows.output_shape("pool", tuple(spatial), may_be_none=True))
 
 
 def _reduce_windows(

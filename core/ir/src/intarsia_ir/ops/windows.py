@@ -42,8 +42,16 @@ class Windows(Struct, frozen=True):
         """What a window spans, dilation included."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
-    def check(self, name: str, spatial: Shape, *, signed_padding: bool = False) -> None:
+    def check(
+        self, name: str, spatial: Shape, *, signed_padding: bool = False, may_be_none: bool = False
+    ) -> None:
         """Check the settings against the number of spatial dimensions.
+
+        Args:
+            name: The operator, for messages.
+            spatial: Sizes that windows move over.
+            signed_padding: Whether the padding may be negative, and is not checked here.
+            may_be_none: Whether no window at all may be the result, as :meth:`output_shape` says.
 
         Raises:
             TypeRuleError: A setting has another length or a value out of range.
@@ -74,14 +82,28 @@ class Windows(Struct, frozen=True):
         for axis, size in enumerate(spatial):
             if isinstance(size, Dim):
                 room = size + sum(self.padding[axis]) + self._overhang(axis)
+                room = room + (self._missing(axis) if may_be_none else 0)
                 require_at_most(self.extents[axis], room, why)
 
     def _overhang(self, axis: int) -> int:
         """Return how much of a last window may leave the padded input."""
         return self.strides[axis] - 1 if self.ceil_mode else 0
 
-    def output_shape(self, name: str, spatial: Shape) -> Shape:
+    def _missing(self, axis: int) -> int:
+        """Return how much larger than the padded input a window may be, and there is none.
+
+        With a step larger than 1 and without ceiling, ONNX Runtime counts one window where ONNX's
+        formula has none; so neither is taken.
+        """
+        return self.strides[axis] if self.ceil_mode or self.strides[axis] == 1 else 0
+
+    def output_shape(self, name: str, spatial: Shape, *, may_be_none: bool = False) -> Shape:
         """Return how many windows there are in each dimension.
+
+        Args:
+            name: The operator, for messages.
+            spatial: Sizes that windows move over.
+            may_be_none: Whether there may be no window, where ONNX and ONNX Runtime agree on that.
 
         Raises:
             TypeRuleError: The window is larger than the padded input.
@@ -91,7 +113,8 @@ class Windows(Struct, frozen=True):
             low, high = self.padding[axis]
             stride, extent = self.strides[axis], self.extents[axis]
             room = size + (low + high - extent)
-            if isinstance(room, int) and room + self._overhang(axis) < 0:
+            least = -self._missing(axis) if may_be_none else 0
+            if isinstance(room, int) and room + self._overhang(axis) < least:
                 raise TypeRuleError(
                     f"{name}: a window of {extent} does not fit into dimension {axis} of the"
                     f" spatial shape {shape_text(spatial)} with padding {self.padding[axis]}"
@@ -111,7 +134,7 @@ class Windows(Struct, frozen=True):
         rank = len(self.kernel)
         widths = [(0, 0), (0, 0)]
         for axis, (low, high) in enumerate(self.padding):
-            reach = (output[axis] - 1) * self.strides[axis] + self.extents[axis]
+            reach = max(output[axis] - 1, 0) * self.strides[axis] + self.extents[axis]
             widths.append((low, max(high, reach - low - x.shape[2 + axis])))
         padded = np.pad(x, widths, constant_values=np.asarray(fill, x.dtype))
         axes = tuple(range(2, 2 + rank))

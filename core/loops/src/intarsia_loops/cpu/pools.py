@@ -19,7 +19,7 @@ from intarsia_ir.tir.tensor import lowest
 from intarsia_runtime.dtype import DType
 
 from ..targets import LoopTarget
-from .group import anchored
+from .group import A, GroupOperands, anchored
 from .int8x4_schedules import Schedule
 from .nchw_pools import Planes, nchw_pool_loops
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
@@ -39,6 +39,12 @@ def suits_nchw_pool(node: Call) -> bool:
 def _tells_padding(attrs: AvgPool.Attrs) -> bool:
     """Whether what ceil_mode adds has to be told from padding."""
     return attrs.ceil_mode and attrs.count_include_pad
+
+
+def _pooled(group: FusedGroup, kind: type[A]) -> tuple[GroupOperands, A] | None:
+    """Return operands and attributes of a pool; ``None`` if it is none, or has no positions."""
+    match = anchored(group, kind)
+    return None if match is None or 0 in match[0].fused.output.shape else match
 
 
 class PoolSchedules(Struct, frozen=True):
@@ -63,7 +69,7 @@ class PoolSchedules(Struct, frozen=True):
 
     def max_pool(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``cpu.max_pool``."""
-        match = anchored(group, PoolAttrs)
+        match = _pooled(group, PoolAttrs)
         if match is None:
             return None
         anchor, attrs = match
@@ -86,7 +92,7 @@ class PoolSchedules(Struct, frozen=True):
 
     def avg_pool(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``cpu.avg_pool``; not where what ceil_mode adds would have to be told from padding."""
-        match = anchored(group, AvgPool.Attrs)
+        match = _pooled(group, AvgPool.Attrs)
         if match is None:
             return None
         anchor, attrs = match
@@ -110,7 +116,7 @@ class PoolSchedules(Struct, frozen=True):
 
     def plane_max_pool(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``cpu.plane_max_pool``."""
-        match = anchored(group, PoolAttrs)
+        match = _pooled(group, PoolAttrs)
         if match is None:
             return None
         anchor, attrs = match
@@ -126,7 +132,7 @@ class PoolSchedules(Struct, frozen=True):
 
     def plane_avg_pool(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``cpu.plane_avg_pool``."""
-        match = anchored(group, AvgPool.Attrs)
+        match = _pooled(group, AvgPool.Attrs)
         if match is None:
             return None
         anchor, attrs = match

@@ -47,6 +47,7 @@ from . import (
     splitting,
     training,
     trees,
+    vectors,
 )
 
 TENSOR_CONVERTERS: Mapping[str, Converter] = MappingProxyType(
@@ -86,6 +87,7 @@ TENSOR_CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **spatial.CONVERTERS,
         **training.CONVERTERS,
         **trees.CONVERTERS,
+        **vectors.CONVERTERS,
     }
 )
 

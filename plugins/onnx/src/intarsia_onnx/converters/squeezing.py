@@ -8,7 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.graph.guards import guards_apart, is_required_at_least, require_equal
+from intarsia_ir.graph.guards import (
+    collected_guards,
+    guards_apart,
+    is_required_at_least,
+    require_equal,
+)
 from intarsia_ir.graph.types import Dim, Size
 from intarsia_ir.ops import compare
 from intarsia_ir.ops.type_rules import shape_text
@@ -44,10 +49,10 @@ def _squeezed(node: NodeContext, sizes: Sequence[Size]) -> Expr:
     """Leave out all dimensions of size 1; the first open size is one or is none."""
     kept = [size for size in sizes if size != 1]
     why = f"{node.span}: without axes, an open size of 1 is left out"
-    is_open = [isinstance(x, Dim) and not is_required_at_least(x, 2) for x in kept]
+    is_open = [isinstance(x, Dim) and not _is_required_not_one(x) for x in kept]
     first = is_open.index(True) if any(is_open) and node.flow is not None else None
     for place, size in enumerate(kept):
-        if is_open[place] and place != first and not require_equal(minimum(size, 2), 2, why):
+        if is_open[place] and place != first and not require_equal(_not_one(size), 1, why):
             raise node.unsupported(
                 f"shape {shape_text(sizes)} is only known at run time", STATIC_HINT
             )
@@ -59,13 +64,24 @@ def _squeezed(node: NodeContext, sizes: Sequence[Size]) -> Expr:
         require_equal(size, 1, why)
         less = node.reshape(whole, [*kept[:first], *kept[first + 1 :]])
     with guards_apart() as more:
-        require_equal(minimum(size, 2), 2, why)
+        require_equal(_not_one(size), 1, why)
     is_one = node.call(compare.Equal, node.size_tensor(size), node.array(np.array([1])))
     raise Diverging(
         f"the rank of what Squeeze leaves of {shape_text(sizes)} is only known at run time",
         node.reshape(is_one, ()),
         (Branch((less,), one.guards), Branch((whole,), more.guards)),
     )
+
+
+def _not_one(size: Size) -> Size:
+    """Return a size that is 1 where ``size`` is any number but 1, and 0 where it is 1."""
+    return minimum((size - 1) * (size - 1), 1)
+
+
+def _is_required_not_one(size: Dim) -> bool:
+    """Whether a guard that was collected by now says that a size is not 1."""
+    found = ((guard.left, guard.right) for guard in collected_guards())
+    return is_required_at_least(size, 2) or (_not_one(size), 1) in found
 
 
 def unsqueeze(node: NodeContext) -> Expr:

@@ -14,14 +14,20 @@ import numpy as np
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.ops import binary, compare, indexing, reduce, trees, unary
+from intarsia_ir.ops import binary, compare, indexing, reduce, trees
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_runtime.dtype import DType
 
 from ..builder import dtype_of, rank_of
 from ..context import NodeContext
 from ..graph import UnsupportedAttribute
-from .class_scores import best_label, label_array, transformed
+from .class_scores import (
+    best_label,
+    label_array,
+    transformed,
+    transformed_targets,
+    two_scores,
+)
 
 _MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 """Tests of nodes by their number in ``TreeEnsemble``; older operators have names."""
@@ -66,7 +72,7 @@ def tree_ensemble(node: NodeContext) -> Expr:
     forest = _forest(node, modes, features, splits.astype(kind), sides, missing, leaves)
     forest.roots, forest.values = np.array(node.integers("tree_roots"), np.int64), values
     transform = _TRANSFORMS[node.integer("post_transform", 0)]
-    return transformed(node, _scores(node, forest, aggregate), transform)
+    return transformed_targets(node, _scores(node, forest, aggregate), transform)
 
 
 def tree_ensemble_regressor(node: NodeContext) -> Expr:
@@ -74,7 +80,7 @@ def tree_ensemble_regressor(node: NodeContext) -> Expr:
     aggregate = node.string("aggregate_function", "SUM")
     forest, base = _named_forest(node, "target", node.integer("n_targets"), aggregate)
     scores = _with_base(node, _scores(node, forest, aggregate), base)
-    return transformed(node, scores, node.string("post_transform", "NONE"))
+    return transformed_targets(node, scores, node.string("post_transform", "NONE"))
 
 
 def tree_ensemble_classifier(node: NodeContext) -> tuple[Expr, Expr]:
@@ -85,24 +91,26 @@ def tree_ensemble_classifier(node: NodeContext) -> tuple[Expr, Expr]:
     """
     labels, transform = label_array(node), node.string("post_transform", "NONE")
     forest, base = _named_forest(node, "class", len(labels), "SUM")
-    scores = _scores(node, forest, "SUM")
-    if len(labels) != 2 or set(node.integers("class_ids")) != {0}:
+    scores, scored = _scores(node, forest, "SUM"), set(node.integers("class_ids"))
+    if len(labels) != 2 or len(scored) != 1:
         candidates = scores = _with_base(node, scores, base)
         if not len(base) and (forest.values < 0).any():
             candidates = _of_reached(node, forest, scores)
         return best_label(node, candidates, labels), transformed(node, scores, transform)
-    score = _with_base(node, node.slice(scores, 1, 0, 1), base[-1:])
+    (column,) = scored
+    if len(base) > 1 - column:
+        raise node.never_supported(
+            f"{node.op_type} with {len(base)} base values, of which only class {column} has scores",
+            "ONNX and ONNX Runtime add them to different scores; write them into the leaves",
+        )
+    score = _with_base(node, node.slice(scores, 1, column, column + 1), base)
     is_probability = bool((forest.values >= 0).all())
     border = node.scalar(0.5 if is_probability else 0.0, DType.FLOAT32)
     above = node.item(node.call(compare.Greater, score, border), 1, 0)
     label = node.call(compare.Where, above, node.array(labels[1]), node.array(labels[0]))
-    if is_probability and len(base) < 2:
-        other = node.call(binary.Subtract, node.scalar(1.0, DType.FLOAT32), score)
-        return label, node.concat([other, score], 1)
-    pair = node.concat([node.call(unary.Negative, score), score], 1)
-    if transform in ("LOGISTIC", "NONE") or len(base) == 2:
-        return label, transformed(node, pair, transform)
-    return label, pair
+    if column:
+        return label, transformed(node, node.cast(scores, DType.FLOAT32), transform)
+    return label, two_scores(node, score, transform, is_probability=is_probability)
 
 
 def _named_forest(
@@ -114,7 +122,7 @@ def _named_forest(
     scores; empty if nothing is.
     """
     if any(isinstance(value, UnsupportedAttribute) for value in node.node.attrs.values()):
-        raise node.unsupported(f"{node.op_type} with attributes as sparse tensors")
+        raise node.never_supported(f"{node.op_type} with attributes as sparse tensors")
     doubles = node.has("nodes_values_as_tensor")
     kind = np.dtype(np.float64 if doubles else np.float32)
     if dtype_of(node.input(0)) is not (DType.FLOAT64 if doubles else DType.FLOAT32):
@@ -193,7 +201,7 @@ def _forest(
     tests = np.array(modes)
     unknown = set(modes) - set(_MODES[:4])
     if unknown:
-        raise node.unsupported(f"{node.op_type} with tests {', '.join(sorted(unknown))}")
+        raise node.never_supported(f"{node.op_type} with tests {', '.join(sorted(unknown))}")
     swapped = np.isin(tests, ("GTE", "GT"))
     strict = np.isin(tests, ("LT", "GTE"))
     before = np.nextafter(splits, np.array(-np.inf, splits.dtype))

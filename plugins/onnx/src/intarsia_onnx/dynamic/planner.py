@@ -27,7 +27,7 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
 
 from ..builder import STATIC_HINT
-from ..context import NodeContext
+from ..context import NeverSupported, NodeContext
 from ..converters import TENSOR_CONVERTERS
 from ..draws import DRAWING
 from ..graph import Bodies, Graph, Model, Node, ValueInfo
@@ -185,7 +185,8 @@ class Planner(Importer):
         """Carry a node out now if its operands are known, else at run time; refuse if neither."""
         has_kernel = (node.domain, node.op_type) in KERNELS
         waits = any(problem.hint == STATIC_HINT for problem in problems)
-        waits = waits or self._may_wait(node, operands, scope)
+        never = any(isinstance(problem, NeverSupported) for problem in problems)
+        waits = not never and (waits or self._may_wait(node, operands, scope))
         if problems and not has_kernel and not waits:
             self._refused += problems
             self._late.update(dict.fromkeys((name for name in node.outputs if name), 0))

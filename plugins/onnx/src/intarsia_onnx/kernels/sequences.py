@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TypeVar, cast
 
 import numpy as np
 
 from .call import NumpyCall, Value
-
-_Label = TypeVar("_Label", int, str)
 
 
 def identity(call: NumpyCall, value: Value) -> Value:
@@ -116,24 +112,6 @@ def optional_get_element(call: NumpyCall, value: Value) -> Value:
     return value
 
 
-def zip_map(call: NumpyCall, scores: np.ndarray) -> list[Value]:
-    """Make a dictionary of each row: a label's score by the label."""
-    if call.has("classlabels_strings"):
-        return cast("list[Value]", _maps(call.strings("classlabels_strings"), scores))
-    return cast("list[Value]", _maps(call.integers("classlabels_int64s"), scores))
-
-
-def _maps(labels: Sequence[_Label], scores: np.ndarray) -> list[dict[_Label, float]]:
-    rows: list[list[float]] = scores.reshape(-1, len(labels)).tolist()
-    match labels:  # a display takes a third of the time of a call of dict
-        case (one, two):
-            return [{one: first, two: second} for first, second in rows]
-        case (one, two, three):
-            return [{one: first, two: second, three: third} for first, second, third in rows]
-        case _:
-            return [dict(zip(labels, row, strict=True)) for row in rows]
-
-
 KERNELS = MappingProxyType(
     {
         ("", "Identity"): identity,
@@ -148,6 +126,5 @@ KERNELS = MappingProxyType(
         ("", "Optional"): optional,
         ("", "OptionalHasElement"): optional_has_element,
         ("", "OptionalGetElement"): optional_get_element,
-        ("ai.onnx.ml", "ZipMap"): zip_map,
     }
 )

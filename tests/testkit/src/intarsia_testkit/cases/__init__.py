@@ -31,6 +31,7 @@ _TABLES = (
     structure_cases.spatial_cases,
     structure_cases.sampling_cases,
     structure_cases.tree_cases,
+    structure_cases.coupling_cases,
     structure_cases.int4_cases,
     structure_cases.random_cases,
     structure_cases.ngram_cases,

@@ -178,6 +178,16 @@ def tree_cases() -> Iterator[Case]:
             yield Case("tree_leaves", (x, splits, nodes, trees))
 
 
+def coupling_cases() -> Iterator[Case]:
+    """``pairwise_coupling``: few and many classes, and pairs that leave no doubt."""
+    rng = np.random.default_rng(12)
+    for rows, classes in ((0, 3), (1, 1), (5, 2), (9, 3), (3, 17)):
+        pairs = rng.uniform(1e-7, 1 - 1e-7, (rows, classes, classes)).astype("float32")
+        pairs[1:2] = 1e-7
+        upper = np.triu(np.ones((classes, classes), bool), 1)
+        yield Case("pairwise_coupling", (np.where(upper, pairs, 1 - pairs.transpose(0, 2, 1)),))
+
+
 def random_cases() -> Iterator[Case]:
     """``random_bits``: keys and numbers of runs at both ends, each of the four lanes; and
     ``mersenne_words``: seeds that wrap with the number of the run, more words than the state has.
