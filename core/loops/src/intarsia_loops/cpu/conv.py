@@ -77,6 +77,7 @@ from .panel import LINE, Matrix
 from .prefetch import WeightPrefetch, is_streamed, prefetch_next_block
 from .row_segments import segment_columns
 from .tiling import CpuTiling, best_rows, column_parts
+from .window import Window
 
 _ITEMS = 8
 _LARGE_WEIGHTS_FACTOR = 2.25
@@ -183,7 +184,8 @@ def _plan(tiling: CpuTiling, conv: Convolution, row_segments: int) -> _Plan:
     rows, columns = window.output
     width = _tile_channels(tiling, conv)
     blocks = -(-conv.columns // width)
-    tile_height, tile_width = _tile_of(tiling, conv, width)
+    most_tiled = tiling.rows_for(width // tiling.lanes)
+    tile_height, _ = _tile_of(tiling, window, width, most_tiled)
     padded = window.span(1, columns)
     items = conv.groups * typical(conv.data.shape[0]) * row_segments
     most = _most_bytes(tiling, conv)
@@ -213,24 +215,21 @@ def _plan(tiling: CpuTiling, conv: Convolution, row_segments: int) -> _Plan:
     group = blocks
     while group > 1 and strips * items * -(-blocks // group) < _ITEMS:
         group = -(-group // 2)
-    return _Plan(height, strips, (tile_height, tile_width), blocks, group)
+    most_tiled = min(most_tiled, most_neighbours(tiling, conv, is_copied=conv.is_copied))
+    tile = _tile_of(tiling, window, width, most_tiled)
+    return _Plan(height, strips, tile, blocks, group)
 
 
-def _tile_of(tiling: CpuTiling, conv: Convolution, width: int) -> tuple[int, int]:
-    """Return height and width of the neighbours that a tile computes."""
-    window = conv.window
+def _tile_of(tiling: CpuTiling, window: Window, width: int, most: int) -> tuple[int, int]:
+    """Return height and width of the neighbours that a tile computes, at most so many."""
     rows, columns = window.output
     if tiling.unit is not None:
         count, size = segment_rows(columns, tiling.unit)
         return (min(rows, SEGMENTS), columns) if count == 1 else (1, min(columns, SEGMENTS * size))
-    limit = min(
-        tiling.rows_for(width // tiling.lanes),
-        most_neighbours(tiling, conv, is_copied=conv.is_copied),
-    )
-    tile_width = best_rows(columns, limit)
+    tile_width = best_rows(columns, most)
     if tiling.tile_columns:
-        tile_width = min(tiling.tile_columns, columns, limit)
-    return max(1, min(rows, limit // tile_width)), tile_width
+        tile_width = min(tiling.tile_columns, columns, most)
+    return max(1, min(rows, most // tile_width)), tile_width
 
 
 def most_neighbours(tiling: CpuTiling, conv: Convolution, *, is_copied: bool) -> int:
