@@ -58,6 +58,8 @@ def test_outputs_are_those_of_onnx_runtime(tmp_path, name, processor):
         ("int8 3x3 convolution", "cortex-a76", 0.095),
         ("int8 product", "neoverse-n2", 0.07),
         ("int8 3x3 convolution", "neoverse-n2", 0.07),
+        ("uint8 product", "neoverse-n2", 0.07),
+        ("uint8 3x3 convolution", "neoverse-n2", 0.07),
         ("float32 product in bfloat16", "neoverse-n2", 0.12),
         ("float32 3x3 convolution in bfloat16", "neoverse-n2", 0.13),
     ],
