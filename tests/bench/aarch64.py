@@ -33,7 +33,7 @@ CPUS = ("cortex-a72", "cortex-a76", "neoverse-n2")
 """A processor with NEON alone, one with ``SDOT`` and float16, and one with ``SMMLA``."""
 
 _PRODUCT = re.compile(
-    r"(fmlal2?|fmla|fmul|[su]dot|usdot|bfdot|[su]mmla|bfmmla|[su]ml[as]l2?|[su]mull2?|mla|mul)\s"
+    r"(fmlal2?|fmla|fmul|[su]dot|usdot|sudot|bfdot|us?mmla|smmla|bfmmla|[su]ml[as]l2?|[su]mull2?|mla|mul)\s"
 )
 _EACH = {"bfdot": 2, "bfmmla": 4}
 _LANES = re.compile(r"v\d+\.(\d+)[bhsd]")

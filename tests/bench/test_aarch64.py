@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ import onnxruntime
 import pytest
 
 from .aarch64 import CPUS, KERNELS, count, counter, outputs
+from .aarch64_peers import counted, show_processor
 
 TOOLS = ("qemu-aarch64", "aarch64-linux-gnu-gcc", "aarch64-linux-gnu-objdump", "cc")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -56,6 +58,8 @@ def test_outputs_are_those_of_onnx_runtime(tmp_path, name, processor):
         ("int8 3x3 convolution", "cortex-a76", 0.095),
         ("int8 product", "neoverse-n2", 0.07),
         ("int8 3x3 convolution", "neoverse-n2", 0.07),
+        ("uint8 product", "neoverse-n2", 0.07),
+        ("uint8 3x3 convolution", "neoverse-n2", 0.07),
         ("float32 product in bfloat16", "neoverse-n2", 0.12),
         ("float32 3x3 convolution in bfloat16", "neoverse-n2", 0.13),
     ],
@@ -64,3 +68,13 @@ def test_instructions_of_a_multiply_add_stay_few(tmp_path, name, processor, most
     counted = count(KERNELS[name], processor, counter(tmp_path), tmp_path)
     assert counted.instructions <= most * KERNELS[name].products
     assert sum(loop.spills for loop in counted.loops) == 0
+
+
+def test_a_program_of_another_library_that_fails_is_told(tmp_path):
+    show_processor(tmp_path)
+    program = tmp_path / "fails"
+    (tmp_path / "fails.c").write_text("int main(void) { return 7; }")
+    tool = ["aarch64-linux-gnu-gcc", "-static", str(tmp_path / "fails.c"), "-o", str(program)]
+    subprocess.run(tool, check=True)
+    with pytest.raises(RuntimeError, match="status 7"):
+        counted([str(program)], counter(tmp_path), tmp_path)

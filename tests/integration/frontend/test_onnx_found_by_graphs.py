@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import parser
 from tests.integration.frontend.test_onnx_counted import check, floats
@@ -180,3 +181,43 @@ def test_a_pool_of_larger_steps_needs_a_whole_window() -> None:
     executable = intarsia.build(made, "llvm").load(threads=1)
     with executable, pytest.raises(ModelError, match="a window must fit into what it moves over"):
         executable.run({"x": floats(1, 2, 2, 4)})
+
+
+def check_built(made: bytes, *sets: dict[str, np.ndarray]) -> None:
+    """Compare what is built, parts of which may run on the host, with ONNX Runtime."""
+    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    with intarsia.build(made, "llvm").load(threads=1) as executable:
+        for given in sets:
+            for mine, theirs in zip(
+                executable.run(given).values(), session.run(None, given), strict=True
+            ):
+                np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("rows", ["n", "0"])
+def test_a_split_of_no_rows_has_no_parts(rows: str) -> None:
+    made = parsed(
+        f"(float[{rows}, 4] x) => (int64 y) <int64 k = {{2}}>"
+        "{ q = SplitToSequence <axis = 0> (x, k) y = SequenceLength (q) }"
+    )
+    check_built(made, {"x": floats(0, 4)})
+
+
+LOOP = """Loop (m, t, x) <body = b (int64 i, bool c, float[p, 4] s)
+  => (bool o, float[q, 4] g, float[4] u) {
+    o = Identity (c) g = Concat <axis = 0> (s, x) u = ReduceSum <keepdims = 0> (x, z)
+    dead = Add (s, around)
+  }>"""
+
+
+def test_a_split_on_the_host_of_no_rows_has_no_parts() -> None:
+    made = parsed(
+        f"""(float[n, 4] x) => (int64 y) <int64 m = {{0}}, int64 k = {{1}}, int64[1] z = {{0}}> {{
+          t = Constant <value = bool {{1}}> ()
+          around = Neg (x)
+          a, d = {LOOP}
+          q = SplitToSequence <axis = 0> (a, k)
+          y = SequenceLength (q)
+        }}"""
+    )
+    check_built(made, *({"x": floats(n, 4)} for n in (0, 1, 3)))

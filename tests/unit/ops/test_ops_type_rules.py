@@ -149,6 +149,8 @@ REFUSED = [
     ("matmul", (f32(2, 3), f32(2, 3)), {}, "matmul: inner sizes 3 and 2 of (2, 3) and (2, 3)"),
     ("matmul", (f32(2, 2, 3), f32(3, 3, 2)), {}, "matmul: shapes (2,) and (3,) do not broadcast"),
     ("matmul", (f32(2, 3), i32(3, 2)), {}, "matmul: element types of"),
+    ("pairwise_coupling", (f32(2, 3, 4),), {}, "pairwise_coupling: takes [N, K, K] in float32"),
+    ("pairwise_coupling", (f32(2, N, N),), {}, "pairwise_coupling: takes [N, K, K] in float32"),
     ("nn.max_pool", (f32(2, 3),), POOL, "nn.max_pool: needs a tensor (N, C, spatial...)"),
     (
         "nn.max_pool",

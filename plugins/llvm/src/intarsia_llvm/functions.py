@@ -32,6 +32,9 @@ DOT = "llvm.x86.avx512.vpdpbusd"
 SIGNED_DOT = "llvm.aarch64.neon.sdot"
 """The same sum of signed bytes of both."""
 
+UNSIGNED_DOT = "llvm.aarch64.neon.usdot"
+"""The same sum of unsigned bytes of ``a``."""
+
 SIGNED_DOT_BY_PAIRS = "llvm.signed.pairs"
 """That sum by products of NEON in 16 bits, each added up in 32."""
 
@@ -46,6 +49,9 @@ BF16_DOT = "llvm.aarch64.neon.bfdot"
 
 BF16_MATRIX = "llvm.aarch64.neon.bfmmla"
 """``add(sums, a, b)``: sums of products of 4 bfloat16 of two rows and two columns."""
+
+UNSIGNED_MATRIX = "llvm.aarch64.neon.usmmla"
+"""The same sums of unsigned bytes of the rows."""
 
 SPLATS = tuple(f"llvm.splat.{lane}" for lane in range(4))
 """A lane of a vector of four in all lanes, which NEON's instructions multiply by as it is."""
@@ -138,6 +144,8 @@ FUNCTIONS = {
             SIGNED_DOT_BY_PAIRS,
             SIGNED_DOT_OF_NARROW,
             SIGNED_MATRIX,
+            UNSIGNED_DOT,
+            UNSIGNED_MATRIX,
             DOT_BY_PAIRS,
             DOT_OF_NARROW,
             DOT_OF_PAIRS,

@@ -15,6 +15,7 @@ from intarsia_runtime.artifact.plan import NARROW
 from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .graph import Graph, Node
+from .names import GRADIENT, converter_name
 
 
 class ImportScope(Struct):
@@ -101,3 +102,32 @@ def live_names(graph: Graph) -> set[str]:
                 live |= live_names(value)
     live.discard("")
     return live
+
+
+def without_dead_nodes(graph: Graph) -> Graph:
+    """Return a graph whose inner graphs have only the nodes that their results depend on.
+
+    A dead node may read a value around it that nothing else reads, which is then not computed.
+    """
+    nodes = [
+        replace(
+            node,
+            attrs={
+                name: _live_part(without_dead_nodes(value)) if isinstance(value, Graph) else value
+                for name, value in node.attrs.items()
+            },
+        )
+        if any(isinstance(value, Graph) for value in node.attrs.values())
+        else node
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _live_part(graph: Graph) -> Graph:
+    """Return a graph without dead nodes; one with derivatives, which name values, as it is."""
+    if any(converter_name(node) == GRADIENT for node in graph.nodes):
+        return graph
+    live = live_names(graph)
+    nodes = tuple(node for node in graph.nodes if not live.isdisjoint(node.outputs))
+    return replace(graph, nodes=nodes)

@@ -38,6 +38,7 @@ from .graph import (
     UnsupportedAttribute,
     has_type,
 )
+from .import_scope import without_dead_nodes
 from .label_classes import labels_apart, with_value_kinds
 from .model_file import read_file
 from .refusals import NO_NUMBERS_HINT, with_readers
@@ -242,6 +243,7 @@ class _MessageReader:
             message, opset = self._upgrade(message, opset)
         graph = self._graph(message.graph, opset, 0, large)
         verify_graph(graph)
+        graph = without_dead_nodes(graph)
         refused = self._values.refused
         if refused is not None and self._values.refused_input:
             refused.message = with_readers(refused.message, graph, self._values.refused_input)

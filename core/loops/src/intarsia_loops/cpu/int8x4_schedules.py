@@ -121,7 +121,11 @@ class Int8x4Schedules(Struct, frozen=True):
         pairs, add = int8x4.row_pairs if attrs.is_paired else None, plain_add
         if pairs is not None:
             plain = replace(plain, rows=pairs.rows)
-        if signed is not int8x4.signed:
+        if int8x4.add_unsigned is not None and not signed and not attrs.signed:
+            add = int8x4.add_unsigned
+            if pairs is not None and pairs.add_unsigned is not None:
+                pairs = replace(pairs, add=pairs.add_unsigned)
+        elif signed is not int8x4.signed:
             add = MovedDot(plain_add)
             pairs = None if pairs is None else replace(pairs, add=MovedDot(pairs.add))
         micro_kernel = (

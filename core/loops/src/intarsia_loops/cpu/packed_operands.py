@@ -96,12 +96,14 @@ class RowPairs(Struct, frozen=True):
         vector: ``vector(word)``: the vector of words along K from ``word`` on, a load of one, of
             which ``left_lanes`` returns lanes; ``None`` where that does.
         rows: Rows of a tile two vectors wide.
+        add_unsigned: ``add`` of unsigned data (``USMMLA``); ``None`` if there is none.
     """
 
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
     exchange: Callable[[PrimExpr, PrimExpr, str, int], PrimExpr]
     vector: Callable[[PrimExpr], PrimExpr | None]
     rows: int
+    add_unsigned: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
 
 
 class Int8x4(Struct, frozen=True):
@@ -113,6 +115,8 @@ class Int8x4(Struct, frozen=True):
             ``left`` and the signed ones of ``right`` (``vpdpbusd`` of AVX512-VNNI).
         signed: Whether ``add`` takes signed bytes of ``left``, too (``SDOT`` of NEON): data without
             sign are then moved down by 128, as data with sign are moved up otherwise.
+        add_unsigned: ``add`` of unsigned bytes of ``left`` where it takes signed ones (``USDOT``):
+            data without sign then stay as they are.
         least_rows: Products with M below this run as default loops.
         micro_kernel: ``micro_kernel(sums, left, right, words, signed=...)``: a statement that adds
             the products along all words of K to the sums of a tile, from the first word of each
@@ -133,6 +137,7 @@ class Int8x4(Struct, frozen=True):
     load: Callable[[PrimExpr], PrimExpr]
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
     signed: bool = False
+    add_unsigned: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
     least_rows: int = 1
     micro_kernel: DotMicroKernel | None = None
     columns: int = 0

@@ -202,7 +202,7 @@ def _byte_sums(
         dilation=(plain.dilation[0], plain.dilation[1]),
         groups=plain.groups,
         zero=x_zero if depthwise else counted_zero(x_zero, kind, tiling),
-        signed=counts_signed(tiling),
+        signed=counts_signed(kind, tiling),
     )
     if depthwise:
         packed = constant(pack_depthwise(weight), span=span)
@@ -297,7 +297,8 @@ def _words(
         tiling: Register tile of the machine.
         is_ordered: Whether words get an order of their own.
     """
-    kind, int8x4, signed = tensor_type(source), tiling.int8x4, counts_signed(tiling)
+    kind, int8x4 = tensor_type(source), tiling.int8x4
+    signed = counts_signed(kind.dtype, tiling)
     if is_ordered:
         has_masks = blocks.nbytes < STREAMED_BYTES
         words = pack_ordered(blocks, signed=kind.dtype.is_signed, has_masks=has_masks)
@@ -367,13 +368,13 @@ def dense_sums(
 def _dense_byte_sums(
     node: Call, source: Expr, weight: Array, tiling: CpuTiling
 ) -> tuple[Expr, Array]:
-    matrix = _padded_to_words(weight, 0)
+    matrix, signed = _padded_to_words(weight, 0), counts_signed(tensor_type(source).dtype, tiling)
     outputs, (*rows, _) = matrix.shape[1], tensor_type(source).shape
     by_unit = _suits_matrix_unit(product(rows), len(matrix), tiling)
     is_one_row = product(rows) == 1  # whose weights arrive no faster than any are multiplied
     width = int8x4_width(outputs, tiling, is_one_row=is_one_row, by_unit=by_unit)
     if is_one_row:
-        is_narrow = has_narrow_pairs(matrix, 0, signed=counts_signed(tiling))
+        is_narrow = has_narrow_pairs(matrix, 0, signed=signed)
         words = _Words(pack_int8x4(pack_dense(matrix, width)), is_narrow)
     else:
         is_ordered = _orders_words(source, tiling)
@@ -385,7 +386,7 @@ def _dense_byte_sums(
         is_narrow=words.is_narrow,
         is_ordered=words.is_ordered,
         is_paired=words.is_paired,
-        signed=counts_signed(tiling),
+        signed=signed,
     )
     packed = constant(words.weight, span=node.span)
     source = padded(source, matrix.shape[0], 0)
@@ -395,12 +396,15 @@ def _dense_byte_sums(
 
 def counted_zero(zero: int, kind: DType, tiling: CpuTiling) -> int:
     """Return the zero point of bytes as they count on a machine."""
-    return zero + data_offset(kind, signed=counts_signed(tiling))
+    return zero + data_offset(kind, signed=counts_signed(kind, tiling))
 
 
-def counts_signed(tiling: CpuTiling) -> bool:
-    """Whether data counts as signed on a machine."""
-    return tiling.int8x4 is not None and tiling.int8x4.signed
+def counts_signed(kind: DType, tiling: CpuTiling) -> bool:
+    """Whether data of a type counts as signed on a machine."""
+    int8x4 = tiling.int8x4
+    if int8x4 is None or not int8x4.signed:
+        return False
+    return kind.is_signed or int8x4.add_unsigned is None
 
 
 def _padded_to_words(weight: Array, axis: int) -> Array:

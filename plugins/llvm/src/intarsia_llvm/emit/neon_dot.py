@@ -11,9 +11,9 @@ from .writer import FunctionWriter
 
 
 def emit_signed_dot(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
-    """Add by ``SDOT`` or ``SMMLA``, of vectors of bytes.
+    """Add by ``SDOT`` or ``SMMLA``, of vectors of bytes, or ``USDOT`` or ``USMMLA``.
 
-    The second of ``SDOT`` may be a lane in all lanes.
+    The second of ``SDOT`` may be a lane in all lanes; LLVM turns ``USDOT`` of one into ``SUDOT``.
     """
     lanes = call.lanes
     kind, wide = vector_type("i32", lanes), vector_type("i8", 4 * lanes)

@@ -36,6 +36,8 @@ from ..functions import (
     SIGNED_DOT_OF_NARROW,
     SIGNED_MATRIX,
     SPLATS,
+    UNSIGNED_DOT,
+    UNSIGNED_MATRIX,
 )
 from .builtin import emit_native_call
 from .byte_dots import (
@@ -144,7 +146,9 @@ _WRITERS: Mapping[str, WriteCall] = MappingProxyType(
         **dict.fromkeys(DEINTERLEAVE, _deinterleave),
         **dict.fromkeys(SPLATS, _splat),
         DOT: emit_dot,
-        **dict.fromkeys((SIGNED_DOT, SIGNED_MATRIX), emit_signed_dot),
+        **dict.fromkeys(
+            (SIGNED_DOT, SIGNED_MATRIX, UNSIGNED_DOT, UNSIGNED_MATRIX), emit_signed_dot
+        ),
         **dict.fromkeys((BF16_DOT, BF16_MATRIX), emit_bf16_dot),
         **dict.fromkeys((SIGNED_DOT_BY_PAIRS, SIGNED_DOT_OF_NARROW), emit_signed_dot_by_pairs),
         DOT_BY_PAIRS: emit_dot_by_pairs,

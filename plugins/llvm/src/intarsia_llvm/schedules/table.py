@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from intarsia_ir.graph.expr import tensor_type
 from intarsia_ir.tir.expr import INDEX, CallTarget, PrimExpr, TirVar, index
 from intarsia_ir.tir.func import PrimFunc
@@ -55,6 +57,8 @@ from ..functions import (
     SIGNED_DOT_OF_NARROW,
     SIGNED_MATRIX,
     THREAD_SLOT,
+    UNSIGNED_DOT,
+    UNSIGNED_MATRIX,
 )
 from ..machine import CodegenMachine
 from ..target import LlvmOptions, machine
@@ -94,10 +98,14 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
         int16x2=halves,
     )  # fmt: skip
     if machine.signed_dot:
-        matrix = partial(add_products, SIGNED_MATRIX)
-        pairs = RowPairs(matrix, exchange, words_along, 11) if machine.signed_matrix else None
-        add = partial(add_products, SIGNED_DOT)
-        int8x4 = Int8x4(load_word, add, signed=True, row_pairs=pairs)
+        int8x4 = Int8x4(load_word, partial(add_products, SIGNED_DOT), signed=True)
+        if machine.signed_matrix:  # whose processors multiply unsigned bytes by signed ones, too
+            by_rows, of_unsigned, rows_of_unsigned = (
+                partial(add_products, name)
+                for name in (SIGNED_MATRIX, UNSIGNED_DOT, UNSIGNED_MATRIX)
+            )
+            pairs = RowPairs(by_rows, exchange, words_along, 11, rows_of_unsigned)
+            int8x4 = replace(int8x4, add_unsigned=of_unsigned, row_pairs=pairs)
     elif machine.signed_pairs:
         # Products of both halves, and a word in all lanes, take registers of two rows of sums.
         add, narrow = (

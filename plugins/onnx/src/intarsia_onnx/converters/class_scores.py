@@ -73,7 +73,7 @@ def transformed(node: NodeContext, scores: Expr, transform: str) -> Expr:
 def two_scores(node: NodeContext, score: Expr, transform: str, *, is_probability: bool) -> Expr:
     """Return the scores of two classes, ``[N, 2]``, from that of the second, ``[N, 1]``.
 
-    ``LOGISTIC`` alone transforms it. Otherwise the first class has what is left to 1, or if the
+    ``LOGISTIC`` alone transforms it. Otherwise the first class has the rest to 1, or if the
     score is no probability its negative.
 
     Raises:

@@ -73,7 +73,7 @@ def linear_regressor(node: NodeContext) -> Expr:
 def linear_classifier(node: NodeContext) -> tuple[Expr, Expr]:
     """Convert LinearClassifier: the label with the largest score, and all scores.
 
-    Of two classes a model may score the second one alone; the first one gets what is left to 1.
+    Of two classes a model may score the second one alone; the first one gets the rest to 1.
     """
     labels, transform = label_array(node), node.string("post_transform", "NONE")
     targets = len(node.numbers("intercepts")) if node.has("intercepts") else len(labels)

@@ -50,7 +50,7 @@ def split_to_sequence(node: NodeContext) -> Expr:
         parts = [node.slice(x, axis, n, n + 1) if keeps else node.item(x, axis, n) for n in numbers]
         return make_tuple(parts, span=node.span)
     begins = _begins(node, length)
-    ends = [*begins[1:], length]
+    ends = [*begins[1:], length][: len(begins)]
     pairs = zip(begins, ends, strict=True)
     return make_tuple([node.slice(x, axis, *pair) for pair in pairs], span=node.span)
 

@@ -75,11 +75,13 @@ def split_to_sequence(
         if step < 1:
             raise call.model_error(f"parts of {step} elements")
         borders = list(range(step, size, step))
+        count = len(borders) + 1 if size else 0
     else:
-        borders = np.cumsum(split)[:-1].tolist()
+        borders, count = np.cumsum(split)[:-1].tolist(), len(split)
         if int(split.sum()) != size:
             raise call.model_error(f"parts of {split.tolist()} for {size} elements")
-    return [np.ascontiguousarray(part) for part in np.split(x, borders, axis)]
+    parts = np.split(x, borders, axis)[:count]  # of nothing, NumPy makes one part
+    return [np.ascontiguousarray(part) for part in parts]
 
 
 def concat_from_sequence(call: NumpyCall, items: list[Value]) -> np.ndarray:
