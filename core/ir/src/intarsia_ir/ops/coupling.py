@@ -15,7 +15,7 @@ from intarsia_runtime.errors import TypeRuleError
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
-from ..tir.buffer import Buffer
+from ..tir.buffer import Buffer, MemoryScope
 from ..tir.build import allocate, cell, get, load, parallel, put, seq, serial, store
 from ..tir.expr import INDEX, PrimExpr, const, equal, index, intrinsic, select
 from ..tir.func import PrimFunc
@@ -95,7 +95,9 @@ class PairwiseCoupling(Op):
         given = Buffer("pairs", (rows, classes, classes), DType.FLOAT32)
         out = Buffer("out", (rows, classes), DType.FLOAT32)
         kind = DType.FLOAT32
-        own, product = (Buffer(name, (classes,), kind) for name in ("own", "product"))
+        own, product = (
+            Buffer(name, (classes,), kind, MemoryScope.STACK) for name in ("own", "product")
+        )
         cells = (cell("amount", kind), cell("total", kind), cell("going", INDEX))
 
         def row(number: PrimExpr) -> Stmt:

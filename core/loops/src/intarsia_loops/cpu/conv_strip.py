@@ -141,7 +141,8 @@ def fill_strip(
             )
 
         def full_tiles(c: PrimExpr) -> Stmt:
-            value = load(conv.data, work_item.image, source, index(0), c)
+            at = (c, index(0)) if inner == 1 else (index(0), c)  # neighbours along a row
+            value = load(conv.data, work_item.image, source, *at)
             return store(strip, (row, c + before * inner), value)
 
         if conv.groups == 1:
