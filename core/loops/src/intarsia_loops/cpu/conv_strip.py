@@ -141,8 +141,7 @@ def fill_strip(
             )
 
         def full_tiles(c: PrimExpr) -> Stmt:
-            at = (c, index(0)) if inner == 1 else (index(0), c)  # neighbours along a row
-            value = load(conv.data, work_item.image, source, *at)
+            value = load(conv.data, work_item.image, source, *((c, 0) if inner == 1 else (0, c)))
             return store(strip, (row, c + before * inner), value)
 
         if conv.groups == 1:
