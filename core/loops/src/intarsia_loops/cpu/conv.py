@@ -370,10 +370,9 @@ class _Block(Struct, frozen=True):
         Args:
             strides: Words of data from one step of each loop over K to the next.
         """
-        steps, int8x4 = self.conv.steps, self.tiling.int8x4
-        assert int8x4 is not None
-        assert int8x4.ordered is not None  # the weights are packed for it
-        words = OrderedWords(int8x4.ordered, self.conv.weight, self.block, prod(steps))
+        steps, dot = self.conv.steps, self.tiling.ordered
+        assert dot is not None  # the weights are packed for it
+        words = OrderedWords(dot, self.conv.weight, self.block, prod(steps))
         if prod(steps) == steps[-1]:
             return replace(self, words=words).loops()
         lanes = self.tiling.lanes

@@ -209,14 +209,9 @@ class Int8x4Schedules(Struct, frozen=True):
                     body = IfStmt(index(rows.m) > 1, body, alone)
                 return anchor.function(body)
         tiling, source, _ = source
-        if is_open(data):
-            rows, at = flat_rows(source), anchor.epilogue
-            body = open_dense_loops(
-                tiling, rows, weight, attrs.outputs, at, outer, is_ordered=attrs.is_ordered
-            )
-            return anchor.function(body)
+        product = open_dense_loops if is_open(data) else dense_loops
         rest = (attrs.outputs, anchor.epilogue, outer)
-        body = dense_loops(tiling, flat_rows(source), weight, *rest, is_ordered=attrs.is_ordered)
+        body = product(tiling, flat_rows(source), weight, *rest, is_ordered=attrs.is_ordered)
         return anchor.function(body)
 
     def _by_unit(self, tiling: CpuTiling, data: Buffer) -> tuple[MatrixUnit, PackedView] | None:

@@ -357,11 +357,9 @@ class _OpenProduct(Struct, frozen=True):
 
     def _words(self, block: PrimExpr, size: int, first: PrimExpr) -> OrderedWords | None:
         """Return the words of a block, if they are in an order of their own."""
-        int8x4 = self.tiling.int8x4
-        if not self.is_ordered or int8x4 is None or int8x4.ordered is None:
-            return None
+        dot = self.tiling.ordered if self.is_ordered else None
 
         def element(r: int | PrimExpr, place: PrimExpr) -> PrimExpr:
             return self.left.element(self.tiles.row(size, first, r), place)
 
-        return OrderedWords(int8x4.ordered, self.weight, block, self.left.k, element)
+        return None if dot is None else OrderedWords(dot, self.weight, block, self.left.k, element)

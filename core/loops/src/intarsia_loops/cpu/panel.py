@@ -166,10 +166,8 @@ class Panel(Struct, frozen=True):
         self, block: PrimExpr, left: Callable[[int | PrimExpr, PrimExpr], PrimExpr]
     ) -> OrderedWords | None:
         """Return the words of a block, if they are in an order of their own."""
-        int8x4 = self.tiling.int8x4
-        if not self.is_ordered or int8x4 is None or int8x4.ordered is None:
-            return None
-        return OrderedWords(int8x4.ordered, self.weight, block, self.left.k, left)
+        dot = self.tiling.ordered if self.is_ordered else None
+        return None if dot is None else OrderedWords(dot, self.weight, block, self.left.k, left)
 
     def _part(self, low: PrimExpr, depth: int, sums: _Sums | None) -> Stmt:
         """Multiply with ``depth`` weights of each column, from the one at ``low`` on.

@@ -268,7 +268,7 @@ def _orders_words(source: Expr, tiling: CpuTiling, attrs: Int8ConvAttrs | None =
         tiling: Register tile of the machine.
         attrs: Of a convolution.
     """
-    if tiling.int8x4 is None or tiling.int8x4.ordered is None:
+    if tiling.ordered is None:
         return False
     kind = tensor_type(source)
     rows = kind.shape[1:-1]

@@ -19,6 +19,7 @@ from intarsia_ir.tir.stmt import Stmt
 from intarsia_runtime.dtype import DType
 
 from .matrix_unit import MatrixUnit
+from .ordered_words import OrderedDot
 from .packed_operands import Bf16x2, Int8x4, RowPairs
 from .prefetch import Prefetch
 
@@ -80,6 +81,11 @@ class CpuTiling(Struct, frozen=True):
     transpose_registers: (
         Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt] | None
     ) = None
+
+    @property
+    def ordered(self) -> OrderedDot | None:
+        """How words of bytes in an order of their own are multiplied, if the machine does that."""
+        return None if self.int8x4 is None else self.int8x4.ordered
 
     def rows_for(self, vectors: int) -> int:
         """Return the rows of a tile ``vectors`` wide.

@@ -60,8 +60,8 @@ class OpenExecutor(ProgramExecutor):
         )
         outputs = [(n, spec.name, array_dtype(spec)) for n, spec in enumerate(plan.outputs)]
         self._early = [row for row in outputs if row[0] not in self._late]
-        given = [spec for n, spec in enumerate(plan.outputs) if n not in self._late]
-        specs = [replace(s, shape=(0,) * len(s.shape)) for s in (*plan.inputs, *given)]
+        early = (plan.outputs[n] for n, *_ in self._early)
+        specs = [replace(s, shape=(0,) * len(s.shape)) for s in (*plan.inputs, *early)]
         self._arguments = block = ArgumentBlock(specs, program.leading)
         handle = program.main.handle or None
         self._call_arguments = (handle, block.address, block.count, block.result_address)
