@@ -248,6 +248,23 @@ def test_positions_that_a_loop_steps_on_are_no_elements() -> None:
     assert is_scheduled(PrimFunc("f", (buffer,), 1, Allocate(cursor, body)))
 
 
+@pytest.mark.parametrize(("dtype", "known"), [(DType.FLOAT32, True), (DType.INT32, False)])
+def test_a_sum_of_floats_has_an_order(dtype: DType, known: bool) -> None:
+    buffer = Buffer("b", (8,), dtype)
+    total = Buffer("total", (1,), dtype, MemoryScope.REGISTER)
+    body = serial(8, lambda i: store(total, (0,), load(total, 0) + load(buffer, i)))
+    assert is_scheduled(PrimFunc("f", (buffer,), 1, Allocate(total, body))) is known
+
+
+def test_copies_that_are_written_out_stay_as_they_are() -> None:
+    buffer = Buffer("b", (64,), DType.FLOAT32)
+
+    def some(part: PrimExpr):
+        return unrolled(8, lambda u: store(buffer, (part * 8 + u,), load(buffer, (part + u) * 2)))
+
+    assert is_scheduled(PrimFunc("f", (buffer,), 1, serial(8, some)))
+
+
 @pytest.mark.parametrize(("lanes", "hidden"), [(4, 2), (1, 0)])
 def test_neighbours_in_scheduled_loops_have_one_origin(
     load_module, lanes: int, hidden: int

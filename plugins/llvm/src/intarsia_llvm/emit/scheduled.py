@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from intarsia_ir.tir.buffer import MemoryScope
 from intarsia_ir.tir.expr import INDEX, Binary, BinaryOp, IntImm, Load, PrimExpr, TirVar
 from intarsia_ir.tir.func import PrimFunc
-from intarsia_ir.tir.stmt import For, ForKind, LetStmt, Store
-from intarsia_ir.tir.walk import statements
+from intarsia_ir.tir.stmt import For, ForKind, LetStmt, Stmt, Store
+from intarsia_ir.tir.walk import post_order, statements
 from intarsia_loops.vectorizable import vectorizes
 
 _SHORT = 4  # iterations that a vector would not make faster
@@ -43,7 +43,7 @@ def _writes_elements(loop: For, values: Mapping[TirVar, PrimExpr]) -> bool:
         if isinstance(stmt, For) and stmt.kind is not ForKind.UNROLLED:
             return False
         found = found or (isinstance(stmt, Store) and _is_element(stmt, loop.var))
-    return found
+    return found and not _is_written_out(loop.body)
 
 
 def _is_short(extent: PrimExpr, values: Mapping[TirVar, PrimExpr]) -> bool:
@@ -65,10 +65,18 @@ def _is_element(stmt: Store, var: TirVar) -> bool:
     """Whether a statement writes one element that could be a lane of a vector.
 
     A position that a loop steps on, or writes to the stack, could not; nor could a copy of
-    elements that lie an open number of elements apart.
+    elements that lie an open number of elements apart, nor a sum of floats, which has an order.
     """
     if stmt.value.lanes != 1:
         return False
     if isinstance(stmt.value, Load) and not vectorizes(stmt.value, var):
         return False
-    return stmt.buffer.scope not in _TEMPORARY or stmt.buffer.dtype is not INDEX
+    if stmt.buffer.scope not in _TEMPORARY:
+        return True
+    is_total = var not in post_order(*stmt.indices)
+    return stmt.buffer.dtype is not INDEX and not (is_total and stmt.buffer.dtype.is_float)
+
+
+def _is_written_out(body: Stmt) -> bool:
+    """Whether a loop's body is copies of one statement, as a copy of lines that lie apart is."""
+    return isinstance(body, For) and body.kind is ForKind.UNROLLED
