@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from intarsia.target.target import Target
@@ -97,6 +97,8 @@ def convolutions(draw: st.DrawFn) -> Call:
 @settings(max_examples=25, deadline=None)
 def test_any_window(body: Call, strip_bytes: int) -> None:
     shape = CpuTiling(lanes=4, rows=6, strip_bytes=strip_bytes)
+    # The interpreter does not know neighbours beyond the last dimension, as rows of pixels are.
+    assume("cpu.plane_conv" in _names(body, shape))
     _agree(body, _drawn(*tensor_type(body.args[0]).static_shape), shape=shape)
 
 

@@ -113,8 +113,8 @@ def register_tile(
 
     start, body = (initial, nest(())) if words is None else words.tile(acc, rows, lanes, fetched)
     stores = tile_stores(acc, size, epilogue, is_looped=is_one_of_several)
-    loops = seq(_cleared(acc, lanes, start), body, stores)
-    return Allocate(acc, _with_operands_fetched(tiling, epilogue, size, dtype, loops))
+    near = operands_fetched(tiling, epilogue, size, dtype)
+    return Allocate(acc, seq(*near, _cleared(acc, lanes, start), body, stores))
 
 
 def _first_elements(
@@ -139,14 +139,20 @@ def _cleared(
     )
 
 
-def _with_operands_fetched(
+def operands_fetched(
     tiling: CpuTiling,
     epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
-    tile: tuple[int, int, int],
+    tile: tuple[int | PrimExpr, int, int],
     dtype: DType,
-    body: Stmt,
-) -> Stmt:
-    """Return the loops of a tile while the large arrays that its epilogue reads are fetched."""
+) -> list[Stmt]:
+    """Return what fetches the large arrays that the epilogue of a tile reads, if it reads any.
+
+    Args:
+        tiling: Tile of the machine.
+        epilogue: Of the tile.
+        tile: Rows, which the run may know, columns and lanes.
+        dtype: Of the sums.
+    """
     rows, columns, lanes = tile
     row, column = TirVar("r"), TirVar("v")
     stored = epilogue(row, column, const(0, dtype))
@@ -156,14 +162,14 @@ def _with_operands_fetched(
         if isinstance(node, Load) and typical(node.buffer.bytes) >= _DISTANT_BYTES
     ]
     if tiling.prefetch is None or not distant:
-        return body
+        return []
 
     def fetch_row(r: PrimExpr) -> Stmt:
         vectors = (index(first) for first in range(0, columns, lanes))
         reads = (substitute(read, {row: r, column: v}) for v in vectors for read in distant)
         return with_prefetch(tiling.prefetch, reads, Seq(()))
 
-    return seq(unrolled(rows, fetch_row, "r"), body)
+    return [unrolled(rows, fetch_row, "r") if isinstance(rows, int) else serial(rows, fetch_row)]
 
 
 def _unrolled_rows(rows: int, body: Callable[[PrimExpr], Stmt]) -> Stmt:

@@ -56,7 +56,7 @@ from intarsia_runtime.size import minimum as minimum_size
 from .conv import Convolution, conv_loops, most_neighbours
 from .loops import EpilogueStore, counted, let_all, load, parallel, seq, serial
 from .micro_kernel import register_tile
-from .open_dense import RowTiles, open_dense_loops
+from .open_dense import open_dense_loops
 from .open_strips import (
     StripItem,
     StripReader,
@@ -70,6 +70,7 @@ from .open_strips import (
 )
 from .panel import flat_rows
 from .prefetch import prefetch_next_open_block
+from .row_tiles import RowTiles
 from .strip_fill import fill_strip
 from .tiling import CpuTiling, column_parts
 

@@ -2,18 +2,17 @@
 """GEMM of open M: ``C[M, N] = A[M, K] @ B``, B packed, M known at run time.
 
 The register tile is that of ``dense.py``; only the number of tiles is open. Full tiles cover the
-rows, and smaller tiles the remainder (:class:`RowTiles`). The last tile ends at the last row and
+rows, and smaller tiles the remainder (``row_tiles.py``). The last tile ends at the last row and
 overlaps the one before, so some rows are computed twice, with the same result. Tiles have 14, 10, 6
 and 4 rows on AVX-512, 6 and 4 on AVX2: from 8 rows on that costs at most 1.13 times as much as
-tiles for that number (``tiling.tile_cost``). M = 1, as in decoding one token, has a version with
+tiles for that number (``tiling.tile_cost``). M = 1, as in decoding one token, is a tile with
 several partial sums for each result. 2 and 3 rows are a tile of 4, which reads the weights once.
 
 Loops, outermost first::
 
-    version: one row, or more
-      parallel: panels of tiles x groups of blocks of B
-        for block of B in the group:        # [K, width], stays in the first-level cache
-          for tile of the panel:            # micro_kernel.py: all of K, accumulators in registers
+    parallel: panels of tiles x groups of blocks of B
+      for block of B in the group:          # [K, width], stays in the first-level cache
+        for tile of the panel:              # micro_kernel.py: all of K, accumulators in registers
 
 A panel has as many tiles as ``panel_bytes`` holds, so it stays in the second-level cache while the
 blocks of B pass, as in ``dense.py``. A block of large weights is prefetched by the tiles of the
@@ -23,24 +22,35 @@ remainder by a kernel of fewer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 
 from msgspec import Struct
 
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, index, maximum, minimum, select
-from intarsia_ir.tir.stmt import IfStmt, LetStmt, Stmt
+from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt
+from intarsia_runtime.dtype import DType
 
 from .dense import ITEMS
-from .loops import EpilogueStore, Source, counted, let_all, load, parallel, seq, serial, unflatten
-from .micro_kernel import register_tile
-from .ordered_tiles import OrderedWords
+from .loops import (
+    EpilogueStore,
+    Source,
+    counted,
+    let_all,
+    load,
+    parallel,
+    seq,
+    serial,
+    store,
+    unflatten,
+)
+from .micro_kernel import operands_fetched, register_tile
+from .ordered_tiles import OrderedWords, ordered_steps
 from .panel import Matrix
-from .prefetch import prefetch_next_open_block
-from .tiling import CpuTiling, column_parts, tile_cost
-
-_FULL = 4
-"""Rows of a tile whose sums are enough not to wait for each other."""
+from .prefetch import OpenWeightPrefetch, prefetch_next_open_block
+from .row_tiles import FEW_ROWS, RowTiles, SizeChoice, joined_tiles
+from .tile_stores import TileEpilogue, is_long, stored_rows
+from .tiling import CpuTiling, column_parts
 
 _MIDDLE = (10, 6)
 """Rows of tiles between that and one of some twice as many."""
@@ -50,115 +60,6 @@ _MANY = 16
 
 _TILES = 16
 """Most tiles of a panel: enough to use a block of weights again, few enough to share the rows."""
-
-
-class RowTiles(Struct, frozen=True):
-    """How tiles of few sizes cover an open number of rows, at least as many as the last size.
-
-    All rows but those of the last two large tiles are covered by large ones; what covers the rest
-    at the least cost is decided when compiling, for every number of rows that there may be.
-
-    Attributes:
-        rows: How many rows there are.
-        sizes: Rows of a tile of each size, the largest first.
-        clamped: The sizes that may be used where there are fewer rows: rows of such a tile are
-            computed one by one, and the last row stands for those behind it.
-    """
-
-    rows: PrimExpr
-    sizes: tuple[int, ...]
-    clamped: tuple[int, ...] = ()
-
-    def counts(self, name: str) -> tuple[list[TirVar], list[tuple[TirVar, PrimExpr]]]:
-        """Return how many tiles there are of each size, and what they are bound to."""
-        largest, *others = self.sizes
-        counts = [TirVar(f"{name}{size}") for size in self.sizes]
-        if not others:
-            return counts, [(counts[0], (self.rows + (largest - 1)) // largest)]
-        full, rest = TirVar("full"), TirVar("rest")
-        bound = [
-            (full, maximum(self.rows // largest - 1, 0)),
-            (rest, self.rows - full * largest),
-        ]
-        table = _covers(self.sizes, self.clamped)
-        for number, count in enumerate(counts):
-            value = _looked_up([row[number] for row in table], rest)
-            bound.append((count, full + value if number == 0 else value))
-        return counts, bound
-
-    def start(self, size: int, number: PrimExpr, before: PrimExpr) -> PrimExpr:
-        """Return the first row of a tile; ``before`` is how many rows are in larger ones."""
-        start = minimum(before + number * size, self.rows - size)
-        return maximum(start, 0) if size in self.clamped else start
-
-    def row(self, size: int, start: PrimExpr, r: PrimExpr | int) -> PrimExpr:
-        """Return a row of a tile."""
-        return minimum(start + r, self.rows - 1) if size in self.clamped else start + r
-
-
-@cache
-def _covers(sizes: tuple[int, ...], clamped: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
-    """Return how many tiles of each size cover 0, 1, 2 ... rows at the least cost."""
-    return [_cover(rows, sizes, clamped) for rows in range(2 * sizes[0])]
-
-
-def _cover(rows: int, sizes: tuple[int, ...], clamped: tuple[int, ...]) -> tuple[int, ...]:
-    best: list[tuple[float, tuple[int, ...]]] = [(0.0, (0,) * len(sizes))]
-    for count in range(1, rows + 1):
-        options: list[tuple[float, tuple[int, ...]]] = []
-        for number, size in enumerate(sizes):
-            if size > rows and size not in clamped:
-                continue
-            cost, before = best[max(count - size, 0)]
-            made = tuple(n + (at == number) for at, n in enumerate(before))
-            options.append((cost + tile_cost(size), made))
-        best.append(min(options, default=(0.0, best[0][1])))
-    return best[rows][1]
-
-
-def _looked_up(values: Sequence[int], number: PrimExpr) -> PrimExpr:
-    """Return ``values[number]`` by comparisons with where the values change."""
-    result: PrimExpr = index(values[-1])
-    for at in range(len(values) - 2, -1, -1):
-        if values[at] != values[at + 1]:
-            result = select(number <= at, index(values[at]), result)
-    return result
-
-
-def tile_versions(
-    rows: PrimExpr, largest: int, version: Callable[[tuple[int, ...]], Stmt], *, least: int = 1
-) -> Stmt:
-    """Return a version for few rows, a row at a time, and one whose tiles are large and small.
-
-    Args:
-        rows: How many rows there are.
-        largest: Rows of the largest tile.
-        version: ``version(sizes)``: the loops with tiles of such sizes.
-        least: How many rows there are at least.
-    """
-    sizes = (largest, _FULL) if largest > _FULL else (largest,)
-    wide = version(sizes)
-    if sizes[-1] <= least:
-        return wide
-    return IfStmt(rows < sizes[-1], version((1,)), wide)
-
-
-def for_row_tiles(
-    rows: PrimExpr, sizes: tuple[int, ...], tile: Callable[[PrimExpr, int], Stmt]
-) -> Stmt:
-    """Cover all rows by tiles: ``tile(start, rows)`` computes some."""
-    tiles = RowTiles(rows, sizes)
-    counts, bound = tiles.counts("rows")
-    stmts: list[Stmt] = []
-    before = index(0)
-    for size, count in zip(sizes, counts, strict=True):
-
-        def one(n: PrimExpr, size: int = size, before: PrimExpr = before) -> Stmt:
-            return tile(tiles.start(size, n, before), size)
-
-        stmts.append(serial(count, one, "m"))
-        before = before + count * size
-    return let_all(bound, seq(*stmts))
 
 
 def open_dense_loops(
@@ -191,34 +92,29 @@ def open_dense_loops(
     largest = tiling.rows_for(weight.shape[2] // tiling.lanes)
     if not is_ordered:
         largest = min(tiling.rows, largest)
+    sizes = _tile_sizes(largest, many=many, few=few)
+    clamped = tuple(size for size in sizes if 1 < size < largest or 1 < size <= FEW_ROWS)
+    stmts: list[Stmt] = []
+    for part in column_parts(outputs, weight.shape[2]):
+        is_rest = part[0] * weight.shape[2] >= _MANY * part[2]
+        used = tuple(size for size in sizes if size <= FEW_ROWS) if is_rest else sizes
+        tiles = RowTiles(index(left.m), used, clamped)
+        work = _OpenProduct(tiling, left, weight, epilogue, outer, tiles, is_ordered)
+        stmts.append(work.loops(*part))
+    return seq(*stmts)
 
-    def with_tiles(sizes: tuple[int, ...], clamped: tuple[int, ...]) -> Stmt:
-        small = (sizes[-1],)
-        stmts: list[Stmt] = []
-        for part in column_parts(outputs, weight.shape[2]):
-            is_rest = part[0] * weight.shape[2] >= _MANY * part[2]
-            used = small if is_rest and small != (1,) else sizes
-            tiles = RowTiles(index(left.m), used, used if is_rest else clamped)
-            work = _OpenProduct(tiling, left, weight, epilogue, outer, tiles, is_ordered)
-            stmts.append(work.loops(*part))
-        return seq(*stmts)
 
+def _tile_sizes(largest: int, *, many: bool, few: bool) -> tuple[int, ...]:
+    """Return the rows of tiles, as :func:`open_dense_loops` says, the largest first."""
+    small = min(FEW_ROWS, largest)
     if many:
-        small = min(_FULL, largest)
-        return with_tiles(tuple(dict.fromkeys((largest, small))), (small,))
-
-    def version(sizes: tuple[int, ...]) -> Stmt:
-        if sizes == (1,):
-            return with_tiles((1,), ())
-        smaller = (*(size for size in _MIDDLE if size + _FULL <= sizes[0]), *sizes[1:])
-        return with_tiles((sizes[0], *smaller), smaller)
-
-    if few and largest > 1:
-        small = min(_FULL, largest)
-        return IfStmt(index(left.m) > 1, with_tiles((small,), (small,)), with_tiles((1,), ()))
-    if largest <= _FULL:
-        return tile_versions(index(left.m), largest, version)
-    return IfStmt(index(left.m) > 1, version((largest, _FULL)), version((1,)))
+        sizes = (largest, small)
+    elif few:
+        sizes = (small, 1)
+    else:
+        middle = (size for size in _MIDDLE if size + FEW_ROWS <= largest)
+        sizes = (largest, *middle, small, 1)
+    return tuple(dict.fromkeys(sizes))
 
 
 def one_row_loops(
@@ -295,65 +191,134 @@ class _OpenProduct(Struct, frozen=True):
 
     def _panel(self, block: PrimExpr, used: int, part: Sequence[PrimExpr], total: PrimExpr) -> Stmt:
         """Multiply a panel with a block: its large tiles, and smaller ones behind the last."""
-        tiles = self.tiles
         begin, end, *smaller = part
-        before, done = begin * tiles.sizes[0], index(0)
+        counts = list(zip(self.tiles.sizes, (end - begin, *smaller), strict=True))
+        apart = 0 if is_long(self._stored(block, index(0)), self._sums) else 1
+        if len(counts) - apart < 2:
+            apart = len(counts)
+        before, done = begin * self.tiles.sizes[0], index(0)
         stmts: list[Stmt] = []
-        for size, count in zip(tiles.sizes, (end - begin, *smaller), strict=True):
+        for size, count in counts[:apart]:
 
-            def body(
+            def one(
                 t: PrimExpr, size: int = size, before: PrimExpr = before, done: PrimExpr = done
             ) -> Stmt:
-                start = tiles.start(size, t, before)
-                return self._tile(start, size, (block, used), (done + t, total))
+                start = TirVar("start")
+                fetched = self._fetched(block, (done + t, total))
+                stored = self._stored(block, start, size)
+                loops = self._tile(size, start, (block, used), fetched, stored)
+                body = self._with_fetched(fetched, loops)
+                return LetStmt(start, self.tiles.start(size, t, before), body)
 
-            stmts.append(serial(count, body, "m"))
+            stmts.append(serial(count, one, "m"))
             before, done = before + count * size, done + count
+        if counts[apart:]:
+            stmts.append(self._joined((block, used), counts[apart:], (before, done), total))
         return seq(*stmts)
+
+    def _joined(
+        self,
+        part: tuple[PrimExpr, int],
+        counts: Sequence[tuple[int, PrimExpr]],
+        begun: tuple[PrimExpr, PrimExpr],
+        total: PrimExpr,
+    ) -> Stmt:
+        """Multiply with a block what tiles of several sizes cover, with one epilogue for all.
+
+        Args:
+            part: The block, and columns of it that are there.
+            counts: Rows of a tile of each size, and how many of them there are.
+            begun: How many rows and tiles of the panel are done.
+            total: Tiles of the panel.
+        """
+        (block, used), lanes = part, self.tiling.lanes
+        width = -(-used // lanes) * lanes
+        shape = (max(size for size, _ in counts), width)
+        sums = Buffer("sums", shape, self._sums, MemoryScope.STACK)
+
+        def tile(number: PrimExpr, rows: tuple[PrimExpr, PrimExpr], choose: SizeChoice) -> Stmt:
+            start, count = rows
+            fetched = self._fetched(block, (begun[1] + number, total))
+
+            def kept(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
+                return store(sums, (r, c), value)
+
+            made = choose(lambda size: self._tile(size, start, (block, width), fetched, kept))
+            epilogue = self._stored(block, start)
+            size = (count, used, lanes)
+            near = operands_fetched(self.tiling, epilogue, size, sums.dtype)
+            body = seq(*near, made, stored_rows(sums, size, epilogue))
+            return Allocate(sums, self._with_fetched(fetched, body))
+
+        return joined_tiles(self.tiles, counts, begun[0], tile)
+
+    @property
+    def _sums(self) -> DType:
+        """Element type of the sums."""
+        return self.tiling.sums or self.weight.dtype
+
+    def _stored(self, block: PrimExpr, start: PrimExpr, size: int = 0) -> TileEpilogue:
+        """Return what finishes results of a block from a row on, of all rows or those of a tile."""
+
+        def stored(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
+            row = self.tiles.row(size, start, r)
+            return self.epilogue(
+                value, (*unflatten(row, self.outer), block * self.weight.shape[2] + c)
+            )
+
+        return stored
+
+    def _fetched(
+        self, block: PrimExpr, shared: tuple[PrimExpr, PrimExpr]
+    ) -> OpenWeightPrefetch | None:
+        """Return what a tile fetches; ``shared`` is its number, and how many the panel has."""
+        if self.tiles.sizes[0] == 1:
+            return None
+        steps = self._steps if self.is_ordered else 0
+        return prefetch_next_open_block(
+            self.tiling.prefetch, self.weight, (block + 1, 0), shared, steps
+        )
+
+    def _with_fetched(self, fetched: OpenWeightPrefetch | None, body: Stmt) -> Stmt:
+        return body if fetched is None else fetched.bind(self._steps, body)
+
+    @property
+    def _steps(self) -> int:
+        """Steps in which a tile reads a block."""
+        return ordered_steps(self.left.k) if self.is_ordered else self._depth
 
     def _tile(
         self,
-        start: PrimExpr,
         size: int,
+        start: PrimExpr,
         part: tuple[PrimExpr, int],
-        shared: tuple[PrimExpr, PrimExpr],
+        fetched: OpenWeightPrefetch | None,
+        epilogue: TileEpilogue,
     ) -> Stmt:
         """Multiply some rows with a block.
 
         Args:
-            start: The first row.
             size: How many.
-            part: The block, and columns of it that are there.
-            shared: Number of the tile in its panel, and how many there are.
+            start: The first row.
+            part: The block, and columns of it that are computed.
+            fetched: The next block.
+            epilogue: What to do with the sums.
         """
-        weight, tiles, (block, used) = self.weight, self.tiles, part
-        width, first = weight.shape[2], TirVar("start")
-        words = self._words(block, size, first)
-        steps = self._depth if words is None else words.steps
-        fetched = (
-            None
-            if tiles.sizes[0] == 1
-            else prefetch_next_open_block(
-                self.tiling.prefetch, weight, (block + 1, 0), shared, 0 if words is None else steps
-            )
-        )
-        loops = register_tile(
+        weight, tiles, (block, columns) = self.weight, self.tiles, part
+        return register_tile(
             self.tiling,
             rows=size,
-            columns=used,
-            largest=(tiles.sizes[0], width),
+            columns=columns,
+            largest=(1 if size == 1 else tiles.sizes[0], weight.shape[2]),
             steps=(self._depth,),
-            left=lambda r, k: self.left.element(tiles.row(size, first, r), k[0]),
+            left=lambda r, k: self.left.element(tiles.row(size, start, r), k[0]),
             right=lambda k, c: load(weight, block, k[0], c),
-            epilogue=lambda r, c, value: self.epilogue(
-                value, (*unflatten(tiles.row(size, first, r), self.outer), block * width + c)
-            ),
+            epilogue=epilogue,
             dtype=weight.dtype,
-            weight_prefetch=fetched,
-            words=words,
+            weight_prefetch=None if size == 1 else fetched,
+            words=self._words(block, size, start),
             is_one_of_several=True,
         )
-        return LetStmt(first, start, loops if fetched is None else fetched.bind(steps, loops))
 
     def _words(self, block: PrimExpr, size: int, first: PrimExpr) -> OrderedWords | None:
         """Return the words of a block, if they are in an order of their own."""

@@ -50,7 +50,7 @@ from .loops import (
 )
 from .matmul import PANEL_BYTES, Product, matrix_element, transpose_into_panel
 from .micro_kernel import register_tile
-from .open_dense import for_row_tiles, tile_versions
+from .row_tiles import for_row_tiles, tile_versions
 from .tiling import CpuTiling, best_rows, block_width
 
 _FEW_ROWS = 4

@@ -72,8 +72,8 @@ class OrderedWords(Struct, frozen=True):
 
     @property
     def steps(self) -> int:
-        """In how many steps a tile reads the words: two at a time, or nearly."""
-        return max(1, self.depth // 2)
+        """In how many steps a tile reads the words."""
+        return ordered_steps(self.depth)
 
     def tile(
         self, acc: Buffer, rows: int, lanes: int,
@@ -165,6 +165,11 @@ class OrderedWords(Struct, frozen=True):
         width = self.weight.shape[2]
         row = number // width + (self.depth + self._masks + 1)
         return load(self.weight, self.block, row, number % width)
+
+
+def ordered_steps(depth: int) -> int:
+    """Return in how many steps a tile reads so many words: two at a time, or nearly."""
+    return max(1, depth // 2)
 
 
 def offsets_of(

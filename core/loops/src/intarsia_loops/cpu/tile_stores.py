@@ -34,12 +34,12 @@ def tile_stores(
         epilogue: Stores a result.
         is_looped: Whether a long epilogue is a loop over rows.
     """
-    if is_looped and _is_long(epilogue, acc.dtype):
+    if is_looped and is_long(epilogue, acc.dtype):
         return _looped_stores(acc, *tile, epilogue)
     return _unrolled_stores(acc, *tile, epilogue)
 
 
-def _is_long(epilogue: TileEpilogue, dtype: DType) -> bool:
+def is_long(epilogue: TileEpilogue, dtype: DType) -> bool:
     """Whether an epilogue becomes many instructions."""
     stored = epilogue(TirVar("r"), TirVar("v"), const(0, dtype))
     stores = [stmt for stmt in statements(stored) if isinstance(stmt, Store)]
@@ -74,8 +74,22 @@ def _looped_stores(
         return store(sums, (r, c), value)
 
     held = _unrolled_stores(acc, rows, acc.shape[1], lanes, keep)
-    loop = serial(rows, lambda r: _store_row(sums, (r, rows), columns, lanes, epilogue), "r")
-    return Allocate(sums, seq(held, loop))
+    return Allocate(sums, seq(held, stored_rows(sums, (rows, columns, lanes), epilogue)))
+
+
+def stored_rows(
+    sums: Buffer, tile: tuple[int | PrimExpr, int, int], epilogue: TileEpilogue
+) -> Stmt:
+    """Return the loop that runs the epilogue on rows of sums, one of each result.
+
+    Args:
+        sums: On the stack.
+        tile: Rows, which the run may know, columns and lanes.
+        epilogue: Stores a result.
+    """
+    rows, columns, lanes = tile
+    most = sums.shape[0]
+    return serial(rows, lambda r: _store_row(sums, (r, most), columns, lanes, epilogue), "r")
 
 
 def _store_row(
