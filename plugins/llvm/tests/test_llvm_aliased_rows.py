@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia_ir.graph.expr import Function, Var
+from intarsia_ir.graph.expr import Function, Var, constant
 from intarsia_ir.graph.module import IRModule
-from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.types import TensorType, variable
 from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply
 
@@ -29,3 +29,20 @@ def test_products_of_rows_in_one_set_of_a_cache(rows, depth, columns, cpu) -> No
         (found,) = executor.run({"a": a, "b": b}).values()
     wanted = a.astype(np.float64) @ b
     np.testing.assert_allclose(np.asarray(found), wanted, atol=3e-6 * depth)
+
+
+@pytest.mark.parametrize("cpu", ["native", "haswell"])
+@pytest.mark.parametrize("depth", [1024, 1023])
+def test_an_open_number_of_such_rows(depth: int, cpu: str) -> None:
+    """Large tiles read a copy, small ones the rows themselves; the last ones overlap."""
+    rng = np.random.default_rng(depth)
+    weight = rng.standard_normal((depth, 40)).astype(np.float32)
+    data = Var("a", TensorType((variable("M"), depth), DType.FLOAT32))
+    product = apply("matmul", data, constant(weight))
+    model = IRModule.from_function(Function((data,), product))
+    with intarsia.build(model, f"llvm -mcpu={cpu}").load() as executor:
+        for rows in (0, 1, 5, 13, 14, 15, 27, 28, 43, 99, 250):
+            a = rng.standard_normal((rows, depth)).astype(np.float32)
+            (found,) = executor.run({"a": a}).values()
+            wanted = a.astype(np.float64) @ weight
+            np.testing.assert_allclose(np.asarray(found), wanted, atol=3e-6 * depth)

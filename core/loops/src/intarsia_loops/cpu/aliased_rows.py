@@ -29,7 +29,9 @@ _WAYS = 8
 _SETS_BYTES = 4096
 """Of one line of each set: two lines so far apart are of the same."""
 
-_APART = 16
+APART = 16
+"""Elements by which rows of a copy are longer."""
+
 _MOST_BYTES = 512 * 1024
 
 
@@ -52,9 +54,9 @@ def with_rows_apart(
     """
     count, length = size
     stride = length * dtype.bytes
-    if count <= most_rows(stride) or count * (stride + _APART * dtype.bytes) > _MOST_BYTES:
+    if count <= most_rows(stride) or count * (stride + APART * dtype.bytes) > _MOST_BYTES:
         return body(rows)
-    copy = Buffer("rows", (count, length + _APART), dtype, MemoryScope.STACK)
+    copy = Buffer("rows", (count, length + APART), dtype, MemoryScope.STACK)
 
     def copied(r: PrimExpr) -> Stmt:
         return copy_rows(length, lanes, lambda k: store(copy, (r, k), rows(r, k)))

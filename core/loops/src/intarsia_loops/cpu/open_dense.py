@@ -3,9 +3,9 @@
 
 The register tile is that of ``dense.py``; only the number of tiles is open. Full tiles cover the
 rows, and smaller tiles the remainder (``row_tiles.py``). The last tile ends at the last row and
-overlaps the one before, so some rows are computed twice, with the same result. Tiles have 14, 10, 6
-and 4 rows on AVX-512, 6 and 4 on AVX2: from 8 rows on that costs at most 1.13 times as much as
-tiles for that number (``tiling.tile_cost``). M = 1, as in decoding one token, is a tile with
+overlaps the one before, so some rows are computed twice, with the same result. Tiles have 14, 7, 6,
+5 and 4 rows on AVX-512, 6, 5 and 4 on AVX2: that costs at most 1.06 times as much as tiles for that
+number (``tiling.tile_cost``). M = 1, as in decoding one token, is a tile with
 several partial sums for each result. 2 and 3 rows are a tile of 4, which reads the weights once.
 
 Loops, outermost first::
@@ -22,19 +22,22 @@ remainder by a kernel of fewer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, index, maximum, minimum, select
 from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt
 from intarsia_runtime.dtype import DType
 
+from .aliased_rows import APART, Rows, most_rows
 from .dense import ITEMS
 from .loops import (
     EpilogueStore,
     Source,
+    copy_rows,
     counted,
     let_all,
     load,
@@ -52,8 +55,8 @@ from .row_tiles import FEW_ROWS, RowTiles, SizeChoice, joined_tiles
 from .tile_stores import TileEpilogue, is_long, stored_rows
 from .tiling import CpuTiling, column_parts
 
-_MIDDLE = (10, 6)
-"""Rows of tiles between that and one of some twice as many."""
+_MIDDLE = (7, 6, 5)
+"""Rows of tiles between those and the largest."""
 
 _MANY = 16
 """Columns of all blocks by those behind the last from which on these have small tiles alone."""
@@ -92,7 +95,7 @@ def open_dense_loops(
     largest = tiling.rows_for(weight.shape[2] // tiling.lanes)
     if not is_ordered:
         largest = min(tiling.rows, largest)
-    sizes = _tile_sizes(largest, many=many, few=few)
+    sizes = tile_sizes(largest, many=many, few=few)
     clamped = tuple(size for size in sizes if 1 < size < largest or 1 < size <= FEW_ROWS)
     stmts: list[Stmt] = []
     for part in column_parts(outputs, weight.shape[2]):
@@ -104,7 +107,7 @@ def open_dense_loops(
     return seq(*stmts)
 
 
-def _tile_sizes(largest: int, *, many: bool, few: bool) -> tuple[int, ...]:
+def tile_sizes(largest: int, *, many: bool, few: bool) -> tuple[int, ...]:
     """Return the rows of tiles, as :func:`open_dense_loops` says, the largest first."""
     small = min(FEW_ROWS, largest)
     if many:
@@ -112,7 +115,7 @@ def _tile_sizes(largest: int, *, many: bool, few: bool) -> tuple[int, ...]:
     elif few:
         sizes = (small, 1)
     else:
-        middle = (size for size in _MIDDLE if size + FEW_ROWS <= largest)
+        middle = (size for size in _MIDDLE if 2 * size <= largest + FEW_ROWS)
         sizes = (largest, *middle, small, 1)
     return tuple(dict.fromkeys(sizes))
 
@@ -142,6 +145,7 @@ class _OpenProduct(Struct, frozen=True):
         outer: Dimensions that the rows of the result stand for.
         tiles: How tiles cover the rows.
         is_ordered: Whether words of weights are (``ordered_words.py``).
+        copied: Reads elements of the rows of large tiles from a copy of them, if there is one.
     """
 
     tiling: CpuTiling
@@ -151,6 +155,7 @@ class _OpenProduct(Struct, frozen=True):
     outer: list[int]
     tiles: RowTiles
     is_ordered: bool = False
+    copied: Rows | None = None
 
     @property
     def _depth(self) -> int:
@@ -181,13 +186,52 @@ class _OpenProduct(Struct, frozen=True):
             values.append((total, sum(smaller, end - begin)))
             part = (begin, end, *smaller)
 
-            def multiply(c: PrimExpr) -> Stmt:
-                number = TirVar("block")
-                return LetStmt(number, block + c, self._panel(number, used, part, total))
+            def multiplied(work: _OpenProduct) -> Stmt:
+                def multiply(c: PrimExpr) -> Stmt:
+                    number = TirVar("block")
+                    return LetStmt(number, block + c, work._panel(number, used, part, total))
 
-            return let_all(values, serial(number, multiply, "n"))
+                return serial(number, multiply, "n")
+
+            return let_all(values, self._rows_apart((begin, end), in_panel, multiplied))
 
         return let_all(bound, parallel(counted(BinaryOp.MUL, panels, groups), item))
+
+    def _rows_apart(
+        self,
+        tiles: tuple[PrimExpr, PrimExpr],
+        most: int,
+        body: Callable[[_OpenProduct], Stmt],
+    ) -> Stmt:
+        """Return ``body``, with a copy of the rows of large tiles if these compete for a set of a
+        cache (``aliased_rows.py``).
+
+        Args:
+            tiles: The first large tile of a panel, and the one behind its last.
+            most: How many there are at most.
+            body: What multiplies them with blocks.
+        """
+        size, (begin, end) = self.tiles.sizes[0], tiles
+        if not self.weight.dtype.is_float or size <= most_rows(self.left.stride_bytes):
+            return body(self)
+        rows, first = index(self.left.m), TirVar("base")
+        shape = (most * size, self.left.k + APART)
+        panel = Buffer("panel", shape, self.weight.dtype, MemoryScope.STACK)
+
+        def copied(r: PrimExpr) -> Stmt:
+            row = minimum(first + r, rows - 1)
+            return copy_rows(
+                self.left.k,
+                self.tiling.lanes,
+                lambda k: store(panel, (r, k), self.left.element(row, k)),
+            )
+
+        def element(row: PrimExpr | int, k: PrimExpr) -> PrimExpr:
+            return load(panel, row - first, k)
+
+        filled = serial((end - begin) * size, copied, "r")
+        loops = Allocate(panel, seq(filled, body(replace(self, copied=element))))
+        return LetStmt(first, minimum(begin * size, rows - size), loops)
 
     def _panel(self, block: PrimExpr, used: int, part: Sequence[PrimExpr], total: PrimExpr) -> Stmt:
         """Multiply a panel with a block: its large tiles, and smaller ones behind the last."""
@@ -305,13 +349,15 @@ class _OpenProduct(Struct, frozen=True):
             epilogue: What to do with the sums.
         """
         weight, tiles, (block, columns) = self.weight, self.tiles, part
+        copied = self.copied if size == tiles.sizes[0] else None
+        element = self.left.element if copied is None else copied
         return register_tile(
             self.tiling,
             rows=size,
             columns=columns,
             largest=(1 if size == 1 else tiles.sizes[0], weight.shape[2]),
             steps=(self._depth,),
-            left=lambda r, k: self.left.element(tiles.row(size, start, r), k[0]),
+            left=lambda r, k: element(tiles.row(size, start, r), k[0]),
             right=lambda k, c: load(weight, block, k[0], c),
             epilogue=epilogue,
             dtype=weight.dtype,
