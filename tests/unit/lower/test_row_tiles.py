@@ -14,18 +14,18 @@ from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.passes.specialize import specialize
 from intarsia_ir.tir.verify import verify_func
 from intarsia_loops.cpu.loops import store
-from intarsia_loops.cpu.open_dense import open_dense_loops, tile_sizes
+from intarsia_loops.cpu.open_dense import open_dense_loops, tiles_of
 from intarsia_loops.cpu.panel import flat_rows
-from intarsia_loops.cpu.row_tiles import RowTiles
 from intarsia_loops.cpu.tiling import CpuTiling, best_rows, tile_cost
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import variable
 
 
+@pytest.mark.parametrize("coarse", [True, False])
 @pytest.mark.parametrize("largest", [6, 12, 14])
-def test_any_number_of_rows_costs_little_more_than_tiles_for_it(largest: int) -> None:
-    sizes = tile_sizes(largest, many=False, few=False)
-    tiles = RowTiles(size_variable("M"), sizes, sizes[1:-1])
+def test_any_number_of_rows_costs_little_more_than_tiles_for_it(largest, coarse) -> None:
+    tiles = tiles_of(size_variable("M"), largest, coarse=coarse)
+    sizes = tiles.sizes
     counts, bound = tiles.counts("rows")
     for rows in range(2, 6 * largest):
         known = {tiles.rows: np.int64(rows)}

@@ -3,10 +3,9 @@
 
 The register tile is that of ``dense.py``; only the number of tiles is open. Full tiles cover the
 rows, and smaller tiles the remainder (``row_tiles.py``). The last tile ends at the last row and
-overlaps the one before, so some rows are computed twice, with the same result. Tiles have 14, 7, 6,
-5 and 4 rows on AVX-512, 6, 5 and 4 on AVX2: that costs at most 1.06 times as much as tiles for that
-number (``tiling.tile_cost``). M = 1, as in decoding one token, is a tile with
-several partial sums for each result. 2 and 3 rows are a tile of 4, which reads the weights once.
+overlaps the one before, so some rows are computed twice, with the same result. Tiles have 14 and 7
+to 1 rows on AVX-512, 6 to 1 on AVX2: that costs at most 1.06 times as much as tiles for that number
+(``tiling.tile_cost``). One row, as in decoding a token, has several partial sums for each result.
 
 Loops, outermost first::
 
@@ -55,8 +54,11 @@ from .row_tiles import FEW_ROWS, RowTiles, SizeChoice, joined_tiles
 from .tile_stores import TileEpilogue, is_long, stored_rows
 from .tiling import CpuTiling, column_parts
 
+_LARGE = 8
+"""Rows from which on two tiles are as good as one for them, but for the largest."""
+
 _MIDDLE = (7, 6, 5)
-"""Rows of tiles between those and the largest."""
+"""Rows of tiles between few and the largest, where there are not all sizes."""
 
 _MANY = 16
 """Columns of all blocks by those behind the last from which on these have small tiles alone."""
@@ -89,35 +91,41 @@ def open_dense_loops(
         many: Whether rows are nearly always many, as pixels are, so that two sizes of tiles do:
             more versions take three times as long to compile.
         few: Whether rows are few and the product is small beside others, as that of pooled images
-            is: one row, or tiles of four.
+            is: tiles of four, and of one.
         is_ordered: Whether words of weights are (``ordered_words.py``).
     """
     largest = tiling.rows_for(weight.shape[2] // tiling.lanes)
     if not is_ordered:
         largest = min(tiling.rows, largest)
-    sizes = tile_sizes(largest, many=many, few=few)
-    clamped = tuple(size for size in sizes if 1 < size < largest or 1 < size <= FEW_ROWS)
     stmts: list[Stmt] = []
     for part in column_parts(outputs, weight.shape[2]):
         is_rest = part[0] * weight.shape[2] >= _MANY * part[2]
-        used = tuple(size for size in sizes if size <= FEW_ROWS) if is_rest else sizes
-        tiles = RowTiles(index(left.m), used, clamped)
+        own = min(FEW_ROWS, largest) if is_rest else largest
+        tiles = tiles_of(index(left.m), own, many=many, few=few or is_rest, coarse=is_ordered)
         work = _OpenProduct(tiling, left, weight, epilogue, outer, tiles, is_ordered)
         stmts.append(work.loops(*part))
     return seq(*stmts)
 
 
-def tile_sizes(largest: int, *, many: bool, few: bool) -> tuple[int, ...]:
-    """Return the rows of tiles, as :func:`open_dense_loops` says, the largest first."""
+def tiles_of(
+    rows: PrimExpr, largest: int, *, many: bool = False, few: bool = False, coarse: bool = False
+) -> RowTiles:
+    """Return how tiles cover rows; ``many`` and ``few`` are those of :func:`open_dense_loops`.
+
+    A tile of each small size computes any number of rows at the least cost. Where there are not so
+    many sizes, as ``coarse`` asks for, the next larger one does, of rows that are there twice.
+    """
     small = min(FEW_ROWS, largest)
     if many:
         sizes = (largest, small)
     elif few:
         sizes = (small, 1)
+    elif coarse:
+        sizes = (largest, *(n for n in _MIDDLE if 2 * n <= largest + FEW_ROWS), small, 1)
     else:
-        middle = (size for size in _MIDDLE if 2 * size <= largest + FEW_ROWS)
-        sizes = (largest, *middle, small, 1)
-    return tuple(dict.fromkeys(sizes))
+        return RowTiles(rows, (largest, *range(min(_LARGE, largest) - 1, 0, -1)))
+    clamped = (size for size in sizes if size > 1 and size in (*_MIDDLE, small))
+    return RowTiles(rows, tuple(dict.fromkeys(sizes)), tuple(dict.fromkeys(clamped)))
 
 
 def one_row_loops(
