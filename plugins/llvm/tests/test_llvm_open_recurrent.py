@@ -141,6 +141,26 @@ def test_rows_share_a_weight_that_no_cache_holds(
                 np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("hidden", [64, 300])  # 300: no second-level cache holds the weight
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_directions_go_side_by_side(tmp_path: Path, op: str, hidden: int, threads: int) -> None:
+    model = saved(tmp_path / "layer.onnx", op, "bidirectional", hidden=hidden)
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    intarsia.build(model, "llvm").save(tmp_path / "layer.intarsia")
+    with load(tmp_path / "layer.intarsia", threads=threads) as executable:
+        assert isinstance(executable, OpenExecutor)
+        for steps, rows in [(1, 1), (5, 1), (3, 2), (2, 5), (7, 8), (2, 13)]:
+            x = np.random.default_rng(rows).standard_normal((steps, rows, SIZE))
+            given = {"x": x.astype(np.float32)}
+            got, want = executable.run(given), session.run(None, given)
+            for mine, theirs in zip(got.values(), want, strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+        assert not executable.run({"x": np.zeros((3, 0, SIZE), np.float32)})["y"].size
+        labels = [row.label for row in executable.profile(given)]
+        assert "cpu.recurrent_pair" in labels
+
+
 @pytest.mark.parametrize(
     ("op", "attrs"),
     [("RNN", {"activations": ["Sigmoid"]}), ("LSTM", {"activations": ["Relu"] * 3})],

@@ -12,6 +12,7 @@ from .conv_transpose import expand_conv_transpose
 from .half_precision import widen_half_precision
 from .integer_products import integer_products_in_float32
 from .layout import use_channels_last
+from .paired_layers import pair_layers
 from .pointwise_conv import pointwise_conv_to_matmul
 from .powers import expand_powers
 from .tiling import CpuTiling
@@ -31,4 +32,4 @@ def legalize_for_cpu(function: Function, tiling: CpuTiling, *, winograd: bool = 
     flat = pointwise_conv_to_matmul(two_dimensional)
     if tiling.bf16x2 is not None:
         flat = store_in_bf16(flat, tiling.bf16x2)
-    return use_channels_last(flat, tiling, winograd=winograd and exact is function)
+    return pair_layers(use_channels_last(flat, tiling, winograd=winograd and exact is function))

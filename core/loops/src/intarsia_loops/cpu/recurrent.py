@@ -24,6 +24,7 @@ from ..targets import LoopTarget
 from .byte_lstm import ByteDot, ByteLstm
 from .int8x4_schedules import Schedule
 from .packed_layers import PackedLayer, row_tile
+from .paired_layers import PackedPair
 from .tiling import CpuTiling
 
 
@@ -38,7 +39,7 @@ class RecurrentSchedules(Struct, frozen=True):
 
     def table(self) -> Mapping[str, Schedule]:
         """Return operator name to its schedule."""
-        names = ("nn.gru", "nn.lstm", "nn.rnn", "cpu.qlstm", "cpu.recurrent")
+        names = ("nn.gru", "nn.lstm", "nn.rnn", "cpu.qlstm", "cpu.recurrent", "cpu.recurrent_pair")
         return MappingProxyType(dict.fromkeys(names, self.layer))
 
     def layer(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
@@ -56,6 +57,8 @@ class RecurrentSchedules(Struct, frozen=True):
                 return Gru.tiled(tile, call.attrs, *types)
             case PackedLayer.Attrs():
                 return PackedLayer.tiled(tile, call.attrs, *types)
+            case PackedPair.Attrs():
+                return PackedPair.tiled(tile, call.attrs, *types)
             case Rnn.Attrs():
                 return Rnn.tiled(tile, call.attrs, *types)
             case ByteLstm.Attrs() if tiling.int8x4 is not None:
