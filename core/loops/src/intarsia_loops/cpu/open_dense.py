@@ -191,7 +191,8 @@ class _OpenProduct(Struct, frozen=True):
             for some, count in zip(smaller, counts[1:], strict=True):
                 values.append((some, select(end >= counts[0], count, index(0))))
             total = TirVar("tiles")
-            values.append((total, sum(smaller, end - begin)))
+            if self._fetched(block, (begin, total)) is not None:
+                values.append((total, sum(smaller, end - begin)))
             part = (begin, end, *smaller)
 
             def multiplied(work: _OpenProduct) -> Stmt:
