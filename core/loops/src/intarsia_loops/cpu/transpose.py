@@ -36,7 +36,12 @@ from intarsia_runtime.size import Dim, Size
 
 from ..matrices import as_matrices
 from ..typical import extents
-from .interleave import TransposeRegisters, interleave_loops, open_interleave_loops
+from .interleave import (
+    TransposeRegisters,
+    deinterleave_loops,
+    interleave_loops,
+    open_interleave_loops,
+)
 from .loops import let_all, load, parallel, serial, store
 
 Square: TypeAlias = "Callable[[Buffer, Buffer, int, tuple[PrimExpr, PrimExpr, PrimExpr]], Stmt]"
@@ -77,6 +82,10 @@ def transpose_kernel(
     batch, rows, columns = matrices
     source = Buffer("x", (batch, rows, columns), kind.dtype)
     result = Buffer("out", (batch, columns, rows), kind.dtype)
+    if transpose_registers is not None and _has_few_columns(source, size):
+        flat = replace(source, shape=(batch, rows * columns))
+        body = deinterleave_loops(flat, result, transpose_registers)
+        return PrimFunc(group.name, (flat, result), 1, body)
     if any(isinstance(extent, Dim) for extent in matrices):
         few_rows = transpose_registers if kind.dtype.bits == 32 else None
         return _open_kernel(group.name, source, result, (size, square), (few, few_rows))
@@ -91,6 +100,14 @@ def transpose_kernel(
     else:
         return None
     return PrimFunc(group.name, (source, result), 1, body)
+
+
+def _has_few_columns(source: Buffer, size: int) -> bool:
+    """Whether a matrix has fewer columns than a square, and more rows, as the pixels of a photo."""
+    _, rows, columns = source.shape
+    if source.dtype.bits != 32 or isinstance(columns, Dim) or not 2 < columns < size:
+        return False
+    return isinstance(rows, Dim) or rows >= size
 
 
 def _most_interleaved(few: int, size: int, columns: Size) -> int:
