@@ -271,6 +271,11 @@ def test_equal_kernels_are_compiled_once(runner):
         ((20, 64, 8), (1, 0, 2)),
         ((3, 100), (1, 0)),
         ((16, 3, 16), (2, 1, 0)),
+        ((2, 30, 21, 3), (0, 3, 1, 2)),
+        ((1, 61, 7), (0, 2, 1)),
+        ((2, 21, 1024), (0, 2, 1)),  # rows in one set of a cache
+        ((1, 1100, 24), (0, 2, 1)),
+        ((1, 1100, 8), (0, 2, 1)),
     ],
 )
 def test_transposes(runner, shape, axes):

@@ -86,7 +86,7 @@ def test_any_window(body: Call, strip_bytes: int) -> None:
     assert names[0] == "cpu.plane_depthwise"
 
 
-@pytest.mark.parametrize("kernel", [(7, 7), (1, 12), (12, 1), (11, 11)])
+@pytest.mark.parametrize("kernel", [(7, 7), (1, 12), (12, 1), (11, 11), (19, 3)])
 def test_windows_that_are_not_written_out(kernel: tuple[int, int]) -> None:
     x = Var("x", TensorType((1, 2, 13, 17), DType.FLOAT32))
     body = call(Conv, x, constant(_drawn(2, 1, *kernel)), attrs=_attrs(2, padding=5))

@@ -19,8 +19,10 @@ from intarsia_ir.tir.expr import Load, PrimExpr, Ramp, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.stmt import Allocate, Seq, Stmt, Store
+from intarsia_ir.tir.walk import statements
 from intarsia_loops.cpu.transpose import transpose_kernel
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import variable
 from intarsia_testkit.expressions import function_of
 
 from .conftest import carry_out, lower, make_target
@@ -64,6 +66,36 @@ def test_a_few_rows(batch: int, rows: int, columns: int, dtype: DType) -> None:
     np.testing.assert_array_equal(got, values.transpose(0, 2, 1))
     (kernel,) = lowered.module.functions
     assert kernel.params[1].shape == (batch, columns * rows)
+
+
+@given(
+    batch=st.integers(1, 2),
+    rows=st.integers(16, 300),
+    columns=st.integers(3, 15),
+    dtype=st.sampled_from([DType.FLOAT32, DType.INT32]),
+)
+@settings(max_examples=25, deadline=None)
+def test_a_few_columns(batch: int, rows: int, columns: int, dtype: DType) -> None:
+    x = Var("x", TensorType((batch, rows, columns), dtype))
+    function = function_of(call(Transpose, x, attrs=Transpose.Attrs(axes=(0, 2, 1))))
+    lowered = lower(function, (), target=make_target(transpose=_schedule))
+    values = np.arange(batch * rows * columns).reshape(batch, rows, columns).astype(dtype.value)
+    (got,) = carry_out(lowered, [values], compiled=True)
+    np.testing.assert_array_equal(got, values.transpose(0, 2, 1))
+    (kernel,) = lowered.module.functions
+    assert kernel.params[0].shape == (batch, columns * rows)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 4, 5, 63, 64, 65, 66, 200])
+def test_photos_of_any_size(rows: int) -> None:
+    x = Var("x", TensorType((variable("N"), variable("R"), 3), DType.FLOAT32))
+    function = function_of(call(Transpose, x, attrs=Transpose.Attrs(axes=(0, 2, 1))))
+    lowered = lower(function, (), target=make_target(transpose=_schedule))
+    values = np.arange(2 * rows * 3).reshape(2, rows, 3).astype(np.float32)
+    (got,) = carry_out(lowered, [values], compiled=True, sizes={"N": 2, "R": rows})
+    np.testing.assert_array_equal(got, values.transpose(0, 2, 1))
+    (kernel,) = lowered.module.functions
+    assert any(isinstance(stmt, Allocate) for stmt in statements(kernel.body))
 
 
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.FLOAT64])

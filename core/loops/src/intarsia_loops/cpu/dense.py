@@ -101,7 +101,7 @@ def dense_loops(
     depth = left.k if is_ordered else _k_block(left, weight, rows, panel_bytes)
     if tiling.row_pairs is not None and not suits_pairs(depth):
         depth = left.k
-    panel = _panel_rows(left.m, depth, rows, blocks, panel_bytes)
+    panel = panel_rows(left.m, depth, rows, blocks, panel_bytes)
     if not is_streamed(weight) and _is_data_stationary(left, outputs, weight):
         panel = _stationary_rows(left, rows, blocks, panel)
 
@@ -203,7 +203,7 @@ def _k_block(left: Matrix, weight: Source, rows: int, panel_bytes: int) -> int:
     return next(parts, depth)
 
 
-def _panel_rows(all_rows: int, depth: int, rows: int, blocks: int, most_bytes: int) -> int:
+def panel_rows(all_rows: int, depth: int, rows: int, blocks: int, most_bytes: int) -> int:
     """Return how many rows share one pass over a block of weights, and one packed copy."""
     tiles = -(-all_rows // rows)
     most = min(tiles, max(1, most_bytes // max(1, depth * 4 * rows)))

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transposes of matrices of a few rows: rows interleaved by small squares of registers.
+"""Transposes of matrices of a few rows or columns, by small squares of registers.
 
-A square has as many rows as the next power of two, at most 8 + 2 of 16 ymm; each of its columns is
-one store. Sixteen squares side by side are the work of a thread.
+Rows are interleaved: a square has as many rows as the next power of two, at most 8 + 2 of 16 ymm;
+each of its columns is one store. Columns, as the channels of a photo are, are taken apart: a square
+has as many rows, each of which is one load that may end in the next row, and a column is one store.
+Sixteen squares side by side are the work of a thread.
 """
 
 from __future__ import annotations
@@ -11,10 +13,19 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import Load, PrimExpr, Ramp, TirVar, index, minimum
+from intarsia_ir.tir.expr import (
+    Load,
+    PrimExpr,
+    Ramp,
+    TirVar,
+    if_then_else,
+    index,
+    maximum,
+    minimum,
+)
 from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt, Store
 
-from .loops import let_all, parallel, seq, serial
+from .loops import let_all, load, parallel, seq, serial, store
 
 TransposeRegisters: TypeAlias = (
     "Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt]"
@@ -80,6 +91,71 @@ def interleave_loops(
         return serial(count, step)
 
     return parallel(strips * batch, strip)
+
+
+def deinterleave_loops(
+    source: Buffer, result: Buffer, transpose_registers: TransposeRegisters
+) -> Stmt:
+    """Return loops for ``result[b, j, i] = source[b, i * columns + j]``, a few columns.
+
+    Squares end a row before the last one, behind which nothing may be read; the rows that are left
+    are copied by elements. Rows may be open.
+
+    Args:
+        source: ``[batch, rows * columns]``, more than two columns.
+        result: ``[batch, columns, rows]``.
+        transpose_registers: The transpose of some vectors.
+    """
+    batch, columns, _ = result.shape
+    rows, size = index(result.shape[2]), 1 << (columns - 1).bit_length()
+    squares = maximum(rows - 1, 0) // size
+    strips = maximum((squares + (_STRIP - 1)) // _STRIP, 1)
+
+    def element(image: PrimExpr, row: PrimExpr) -> Stmt:
+        def one(column: PrimExpr) -> Stmt:
+            return store(result, (image, column, row), load(source, image, row * columns + column))
+
+        return serial(columns, one)
+
+    def strip(p: PrimExpr) -> Stmt:
+        image, begin, count = TirVar("image"), TirVar("begin"), TirVar("count")
+
+        def step(i: PrimExpr) -> Stmt:
+            return _deinterleaved(source, result, (image, (begin + i) * size), transpose_registers)
+
+        last = (begin + count) * size
+        left = if_then_else(begin + count < squares, 0, rows - last)
+        rest = serial(left, lambda i: element(image, last + i))
+        bound = [
+            (image, p // strips),
+            (begin, p % strips * _STRIP),
+            (count, minimum(squares - begin, _STRIP)),
+        ]
+        return let_all(bound, seq(serial(count, step), rest))
+
+    return parallel(index(batch) * strips, strip)
+
+
+def _deinterleaved(
+    source: Buffer,
+    result: Buffer,
+    place: tuple[PrimExpr, PrimExpr],
+    transpose_registers: TransposeRegisters,
+) -> Stmt:
+    """Transpose a small square of a few columns, at a matrix and a row."""
+    (image, first), columns = place, result.shape[1]
+    size = 1 << (columns - 1).bit_length()
+
+    def down(row: int) -> PrimExpr:
+        start = (first + row) * columns
+        return Load(source, (image, Ramp(start, 1, size)), source.dtype, size)
+
+    def write(number: int, value: PrimExpr) -> Stmt:
+        if number >= columns:
+            return seq()
+        return Store(result, (image, index(number), Ramp(first, 1, size)), value)
+
+    return transpose_registers([down(row) for row in range(size)], write)
 
 
 def _interleaved(

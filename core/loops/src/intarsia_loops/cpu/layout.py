@@ -55,6 +55,7 @@ from .bf16x2 import (
     Bf16x2Dense,
     padded_channels,
 )
+from .column_dense import column_dense, suits_column_dense
 from .dense import product_width
 from .integer_sums import conv_sums_of, dense_sums_of, is_quantized_linear
 from .layout_rules import (
@@ -380,6 +381,11 @@ class _Layout(Struct):
         column = None if opened else column_product(node, attrs, self.tiling, self.plain)
         if column is not None:
             self.first[node] = column
+            return True
+        if isinstance(a, Constant) and not opened and suits_column_dense(node, attrs, self.tiling):
+            width = block_width(tensor_type(node).static_shape[-2], self.tiling)
+            packed = self._pack(a, ("dense", not attrs.transpose_a, width))
+            self.first[node] = column_dense(node, self.plain(b), packed)
             return True
         if not isinstance(b, Constant):
             return not opened and self._transposed_b(node, attrs)

