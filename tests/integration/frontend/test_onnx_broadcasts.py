@@ -40,11 +40,14 @@ SPREADS = """g (float[n, 8] x, float[m, 8] y) => (float[p, 8] o) {
 
 FIRSTS = """g (float[n, m, 8] x) => (float[n, k, 8] a, float[p, q, 8] b)
     <int64[1] zero = {0}, int64[1] one = {1}, int64[1] axis = {1}, int64[2] none = {0, 0},
-     int64[2] both = {1, 1}, int64[2] axes = {0, 1}> {
+     int64[2] both = {1, 1}, int64[2] axes = {0, 1}, int64[1] minus = {-1},
+     int64[1] end = {2147483647}> {
     y = Abs (x)
     r = Slice (y, zero, one, axis)
     c = Slice (y, none, both, axes)
-    a = Sub (x, r)
+    d = Sub (x, r)
+    l = Slice (y, minus, end, axis)
+    a = Div (d, l)
     g = Mul (c, x)
     z = Greater (g, c)
     b = Where (z, g, c)
