@@ -38,6 +38,21 @@ SPREADS = """g (float[n, 8] x, float[m, 8] y) => (float[p, 8] o) {
     o = Expand (x, s)
 }"""
 
+FIRSTS = """g (float[n, m, 8] x) => (float[n, k, 8] a, float[p, q, 8] b)
+    <int64[1] zero = {0}, int64[1] one = {1}, int64[1] axis = {1}, int64[2] none = {0, 0},
+     int64[2] both = {1, 1}, int64[2] axes = {0, 1}, int64[1] minus = {-1},
+     int64[1] end = {2147483647}> {
+    y = Abs (x)
+    r = Slice (y, zero, one, axis)
+    c = Slice (y, none, both, axes)
+    d = Sub (x, r)
+    l = Slice (y, minus, end, axis)
+    a = Div (d, l)
+    g = Mul (c, x)
+    z = Greater (g, c)
+    b = Where (z, g, c)
+}"""
+
 
 def model(text: str) -> bytes:
     head = '<ir_version: 9, opset_import: ["" : 18]>\n'
@@ -68,8 +83,9 @@ def feeds(data: bytes, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
             ],
         ),
         (SPREADS, [{"n": n, "m": m} for n, m in ((4, 4), (1, 6), (6, 1))]),
+        (FIRSTS, [{"n": n, "m": m} for n, m in ((2, 5), (1, 1), (3, 1), (0, 4), (4, 0))]),
     ],
-    ids=["sums", "products", "choices", "spreads"],
+    ids=["sums", "products", "choices", "spreads", "firsts"],
 )
 def test_a_size_of_the_run_may_be_1(
     text: str, rows: Sequence[Mapping[str, int]], target: str
@@ -79,9 +95,9 @@ def test_a_size_of_the_run_may_be_1(
     with intarsia.build(data, target).load(threads=1) as executable:
         for sizes in rows:
             given = feeds(data, sizes)
-            (wanted,) = session.run(None, dict(given))
-            (found,) = executable.run(given).values()
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+            wanted = session.run(None, dict(given))
+            for mine, theirs in zip(executable.run(given).values(), wanted, strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("text", "n"), [(SUMS, 2), (SPREADS, 2), (SPREADS, 4)])

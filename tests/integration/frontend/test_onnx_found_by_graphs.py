@@ -10,6 +10,7 @@ from onnx import parser
 from tests.integration.frontend.test_onnx_counted import check, floats
 
 import intarsia
+from intarsia_ir.graph.guards import collecting_guards
 from intarsia_onnx import from_onnx
 from intarsia_runtime.errors import IntarsiaError, ModelError
 
@@ -201,6 +202,23 @@ def test_a_split_of_no_rows_has_no_parts(rows: str) -> None:
         "{ q = SplitToSequence <axis = 0> (x, k) y = SequenceLength (q) }"
     )
     check_built(made, {"x": floats(0, 4)})
+
+
+def test_a_rolled_dimension_is_as_long_as_before() -> None:
+    made = parsed(
+        """(float[b, h, 4] x) => (float[b, h, 4] y)
+        <int64[1] zero = {0}, int64[1] two = {2}, int64[1] end = {2147483647},
+         int64[1] axis = {1}> {
+          head = Slice (x, zero, two, axis)
+          tail = Slice (x, two, end, axis)
+          rolled = Concat <axis = 1> (tail, head)
+          y = Add (rolled, x)
+        }"""
+    )
+    with collecting_guards() as guards:
+        from_onnx(made)
+    assert not guards
+    check(made, *({"x": floats(2, h, 4)} for h in (0, 1, 2, 3, 7)))
 
 
 LOOP = """Loop (m, t, x) <body = b (int64 i, bool c, float[p, 4] s)

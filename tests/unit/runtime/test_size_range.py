@@ -36,6 +36,9 @@ def plan(*slots: Size) -> CallPlan:
         (maximum(N - M, 90), 90),
         (minimum(N - M, -90), 90),
         (N % M, 20),
+        (floor_divide(3 * N + M, 4) * floor_divide(N, 4), 13 * 3),
+        ((N % 3) * ((N - M) % 7), 2 * 6),
+        (floor_divide(N * (MOST + 1), 4), 10 * (MOST + 1)),
         (maximum(N - (1 << 63), 0), 10),
     ],
 )

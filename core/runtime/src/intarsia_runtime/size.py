@@ -149,14 +149,7 @@ class Dim(Struct, frozen=True):
     def __lt__(self, other: Size) -> bool:
         raise OpenSizeError(self)
 
-    def __le__(self, other: Size) -> bool:
-        raise OpenSizeError(self)
-
-    def __gt__(self, other: Size) -> bool:
-        raise OpenSizeError(self)
-
-    def __ge__(self, other: Size) -> bool:
-        raise OpenSizeError(self)
+    __le__ = __gt__ = __ge__ = __lt__
 
     def __index__(self) -> int:
         raise OpenSizeError(self)
@@ -167,8 +160,7 @@ class Dim(Struct, frozen=True):
     def __truediv__(self, other: float) -> float:
         raise OpenSizeError(self)
 
-    def __rtruediv__(self, other: float) -> float:
-        raise OpenSizeError(self)
+    __rtruediv__ = __truediv__
 
     def __str__(self) -> str:
         text = ""
@@ -383,6 +375,14 @@ def _sign(size: Size) -> int | None:
             return 1
         if all(factor <= 0 for factor in factors):
             return -1
+    for atoms, factor in _terms(size):  # n - min(n, 2) is at least n - n
+        match atoms:
+            case (SizeOp(op="min") as least,) if factor < 0:
+                rest = size - factor * _atom(least)
+                if 1 in (_sign(rest + factor * least.a), _sign(rest + factor * least.b)):
+                    return 1
+            case _:
+                pass
     return None
 
 

@@ -42,14 +42,15 @@ def magnitude(size: Size, value: Callable[[str], int]) -> int:
 
 
 def _of_op(op: SizeOp, value: Callable[[str], int]) -> int:
-    for number, other in ((op.a, op.b), (op.b, op.a)):
-        # min(x, 2**63 - 1), as of a slice to the end, is no larger than x without its sign.
-        is_harmless = isinstance(number, int) and (
-            number >= 0 if op.op == "min" else op.op == "max" and number <= 0
-        )
-        if is_harmless:
-            return magnitude(other, value)
-    return max(magnitude(op.a, value), magnitude(op.b, value))
+    a, b = (0 if _is_harmless(op.op, side) else magnitude(side, value) for side in (op.a, op.b))
+    if not isinstance(op.b, int) or op.op not in ("//", "%") or a >= MOST:
+        return max(a, b)
+    return b - 1 if op.op == "%" else -(-a // b)  # products of many such would pass any limit
+
+
+def _is_harmless(op: str, side: Size) -> bool:
+    # min(x, 2**63 - 1), as of a slice to the end, is no larger than x without its sign.
+    return isinstance(side, int) and (side >= 0 if op == "min" else op == "max" and side <= 0)
 
 
 class SizeRange:

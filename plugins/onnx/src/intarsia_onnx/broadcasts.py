@@ -22,7 +22,7 @@ from intarsia_ir.ops import generate, nn
 from intarsia_ir.ops.indexing import Take
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import maximum, value_of
+from intarsia_runtime.size import SizeOp, maximum, value_of
 
 if TYPE_CHECKING:
     from .builder import Builder
@@ -69,8 +69,6 @@ class Broadcasts:
         for arg in args:
             shape = tensor_type(arg).shape
             joined = self._joined(joined, shape[: max(len(shape) - inner, 0)])
-        if not self.is_general:
-            return tuple(args)
         return tuple(self._grown(builder, arg, joined, op.name, inner) for arg in args)
 
     def spread(
@@ -78,10 +76,8 @@ class Broadcasts:
     ) -> tuple[Expr, Sequence[Size]]:
         """Return a tensor and the sizes to expand it to, which no longer differ but for 1."""
         joined = self._joined(tensor_type(x).shape, wanted)
-        if not self.is_general:
-            return x, wanted
         for own, size in zip(wanted[::-1], joined[::-1], strict=False):
-            if own != size and self._is_ours(own, size):
+            if self._is_repeated(own, size):
                 _require_repeated(own, size, str(builder.span))
         return self._grown(builder, x, joined, str(builder.span)), joined
 
@@ -96,6 +92,8 @@ class Broadcasts:
             return a
         if a == 1:
             return b
+        if is_at_most_one(a) != is_at_most_one(b):
+            return b if is_at_most_one(a) else a
         if not self._is_ours(a, b):
             return a if isinstance(b, Dim) else b
         if self.is_general:
@@ -113,10 +111,16 @@ class Broadcasts:
         outer = len(sizes) - inner
         for axis, size in enumerate(wanted[len(wanted) - outer :] if outer > 0 else ()):
             own = sizes[axis]
-            if own != size and self._is_ours(own, size):
+            if self._is_repeated(own, size):
                 _require_repeated(own, size, name)
                 x = self._repeated(builder, x, axis, size)
         return x
+
+    def _is_repeated(self, own: Size, size: Size) -> bool:
+        """Whether an operand of one size is repeated where the result has another."""
+        if own == size or own == 1:
+            return False
+        return is_at_most_one(own) or (self.is_general and self._is_ours(own, size))
 
     def _is_ours(self, a: Size, b: Size) -> bool:
         """Whether one of two sizes of different inputs may be 1 where the other is not.
@@ -137,6 +141,15 @@ class Broadcasts:
         attrs = generate.Arange.Attrs(start=0, stop=limit, step=1, dtype=DType.INT64)
         indices = builder.call(generate.Arange, attrs=attrs)
         return call(Take, x, indices, attrs=Take.Attrs(axis=axis), span=builder.span)
+
+
+def is_at_most_one(size: Size) -> bool:
+    """Whether a size is ``min(1, n)``, as that of ``x[:1]``: 1, but for an empty ``x``."""
+    match size:
+        case Dim(terms=((((SizeOp(op="min", a=1) | SizeOp(op="min", b=1)),), 1),)):
+            return True
+        case _:
+            return False
 
 
 def _require_repeated(own: Size, size: Size, name: str) -> None:

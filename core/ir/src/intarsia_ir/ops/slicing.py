@@ -8,7 +8,8 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_runtime.errors import TypeRuleError
-from intarsia_runtime.size import maximum, numbers
+from intarsia_runtime.size import SizeOp, maximum, numbers
+from intarsia_runtime.size import minimum as smaller_size
 
 from ..graph.guards import is_collecting, is_required_natural, require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
@@ -81,7 +82,7 @@ def _slice_size(name: str, size: Size, begin: int, end: int, stride: int) -> Siz
         require_at_most(begin, size, why)
         if stride >= 1 and (isinstance(end, Dim) or (isinstance(begin, Dim) and end < TO_END)):
             require_at_most(end, size, why)
-            length = end - begin
+            length = _between(begin, end)
             length = length if is_required_natural(length) else maximum(length, 0)
             return (length + (stride - 1)) // stride
         is_limit = not isinstance(begin, Dim) and 0 <= begin <= end < TO_END and stride >= 1
@@ -99,6 +100,18 @@ def _slice_size(name: str, size: Size, begin: int, end: int, stride: int) -> Siz
     if stride == 0 or not (0 <= begin <= max(top, 0) and low <= end <= top):
         raise TypeRuleError(f"{name}: {begin}:{end}:{stride} is no slice of a dimension of {size}")
     return len(range(begin, end, stride))
+
+
+def _between(begin: Size, end: Size) -> Size:
+    """Return ``end - begin``; that of ``x[-2:]``, which begins at ``max(n - 2, 0)``, is at most 2.
+
+    The size would be right without, but nobody would see that ``x[-1:]`` has one element.
+    """
+    match begin:
+        case Dim(terms=((((SizeOp(op="max", a=a, b=b),), 1)),)):
+            return smaller_size(end - a, end - b)
+        case _:
+            return end - begin
 
 
 def _reflected(x: Array, widths: list[tuple[int, int]]) -> Array:

@@ -22,8 +22,9 @@ from intarsia_ir.ops.type_rules import shape_text
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
-from intarsia_runtime.size import SizeOp, maximum, minimum, numbers, product
+from intarsia_runtime.size import maximum, minimum, numbers, product
 
+from ..broadcasts import is_at_most_one
 from ..builder import STATIC_HINT, rank_of, sizes_of
 from ..context import NodeContext
 from ..run_sizes import Hole, Partial
@@ -343,11 +344,8 @@ def _ones(node: NodeContext, sizes: Sequence[Size], others: Sequence[Size]) -> l
     """Require sizes that are at most 1, as that of ``x[:1]``, to be 1, unless others have them."""
     why, made = f"{node.span}: a size that is broadcast must be 1", list[Size]()
     for size in sizes:
-        match size:
-            case Dim(terms=((((SizeOp(op="min", a=1) | SizeOp(op="min", b=1)),), 1),)):
-                made.append(1 if size not in others and require_equal(size, 1, why) else size)
-            case _:
-                made.append(size)
+        is_one = is_at_most_one(size) and size not in others and require_equal(size, 1, why)
+        made.append(1 if is_one else size)
     return made
 
 
