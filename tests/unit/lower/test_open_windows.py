@@ -275,3 +275,23 @@ def test_transformed_convolutions_of_open_pictures(
 def test_open_windows_have_schedules() -> None:
     names = {"cpu.conv", "cpu.depthwise", "cpu.max_pool", "cpu.avg_pool", "cpu.winograd"}
     assert names <= lowering.OPEN_SCHEDULES
+
+
+@pytest.mark.parametrize("given", [[0, 2, 3, 1], [0, 3, 1, 2]])
+def test_transposes_of_the_model_between_layouts_are_none(given: list[int]) -> None:
+    """Behind a convolution to channels last, or in front of one to the model's layout."""
+    taps = weight(8, 8, 1, 3)
+    if given[1] == 2:
+        images = x("x", N, 8, H, W)
+        body = apply("transpose", conv(images, taps), axes=given)
+        wanted = 1  # of the images
+    else:
+        images = x("x", N, H, W, 8)
+        behind = conv(apply("transpose", images, axes=given), taps)
+        body = apply("transpose", behind, axes=(0, 2, 3, 1))
+        wanted = 0
+    function, made = _lowered(body, images)
+    kernels = [kernel.name for kernel in made.module.functions]
+    assert sum("transpose" in name for name in kernels) == wanted
+    for n, h, w in SIZES[2:]:
+        check(function, made, {"N": n, "H": h, "W": w})

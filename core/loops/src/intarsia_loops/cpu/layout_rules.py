@@ -37,7 +37,7 @@ from ..typical import has_open_size
 from .integer_sums import is_quantized_linear, multiplies_bytes
 from .nchw_conv import NchwGeometry, nchw_tile
 from .operators import PlaneConv, packed_attrs
-from .relayout import packed_deferred, reshaped
+from .relayout import TO_FIRST, packed_deferred, reshaped
 from .tiling import CpuTiling
 
 Users: TypeAlias = "Mapping[Expr, Sequence[Expr]]"
@@ -72,8 +72,8 @@ def may_convert(node: Call) -> bool:
     if is_quantized_linear(node):
         return multiplies_bytes(node)
     kinds = (node.type, *(arg.type for arg in node.args))
-    if node.op is Transpose and tensor_type(node).rank == 3:
-        kinds = kinds[1:]  # rows of channels are a line channels last
+    if isinstance(node.attrs, Transpose.Attrs):  # one side of it is in the model's layout
+        kinds = kinds[:1] if node.attrs.axes == TO_FIRST else kinds[1:]
     images = [kind for kind in kinds if isinstance(kind, TensorType) and kind.rank in (3, 4)]
     return not any(isinstance(kind.shape[1], Dim) for kind in images)
 
