@@ -16,7 +16,8 @@ out, those that each pixel has: of 7 pixels and 7 taps 37 multiply-adds of 49. (
 7 pixels, 7 x 7 taps: 0.39 of the time of single pixels, AMD Zen 4.)
 
 Rows of open sizes have tiles of 8 or of 4 pixels between their borders, of which the last one
-overlaps the one before, or, where there are fewer, single pixels; the run chooses.
+overlaps the one before, or, where there are fewer, single pixels; the run chooses. Pixels of the
+borders are by themselves, four vectors of channels at a time, whose weights all of them read.
 """
 
 from __future__ import annotations
@@ -92,6 +93,10 @@ _MOST_UNROLLED = 16
 
 Code is as long as the number of border columns times that of taps: for larger windows it has loops.
 """
+
+
+_VECTORS = 4
+"""Vectors of channels of a pixel by itself: as many sums as a multiply-add takes cycles."""
 
 
 class _Taps(Struct, frozen=True):
@@ -180,16 +185,19 @@ def _open_row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimEx
     ]
     all_taps = (tap_rows, _Taps(index(0), window.kernel[1]))
 
-    def edge(number: PrimExpr) -> Stmt:
-        column, start, taps = TirVar("column"), TirVar("start"), TirVar("taps")
-        inside = _taps_of_column(window, column)
-        bound = [
-            (column, if_then_else(number < low, number, number + count)),
-            (start, inside.start),
-            (taps, index(inside.count)),
-        ]
-        own = (tap_rows, _Taps(start, taps))
-        return let_all(bound, _pixel_group(work, lanes, (image, row, column), 1, own))
+    def edges(channels: tuple[PrimExpr, int], vectors: int) -> Stmt:
+        def edge(number: PrimExpr) -> Stmt:
+            column, start, taps = TirVar("column"), TirVar("start"), TirVar("taps")
+            inside = _taps_of_column(window, column)
+            bound = [
+                (column, if_then_else(number < low, number, number + count)),
+                (start, inside.start),
+                (taps, index(inside.count)),
+            ]
+            own, pixel = (tap_rows, _Taps(start, taps)), (image, row, column)
+            return let_all(bound, _vectors(work, pixel, 1, own, channels, vectors))
+
+        return serial(columns - count, edge, "x")
 
     def version(size: int) -> Stmt:
         def tile(number: PrimExpr) -> Stmt:
@@ -204,7 +212,8 @@ def _open_row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimEx
     fitting = binary(BinaryOp.AND, count >= large, fitting)
     narrow = IfStmt(count >= small, version(small), version(1))
     middle = IfStmt(fitting, version(large), narrow)
-    return let_all(interior, seq(serial(columns - count, edge, "x"), middle))
+    borders = _several_vectors(work.data.shape[3], lanes, edges)
+    return let_all(interior, seq(borders, middle))
 
 
 def _taps_of_row(window: Window, row: PrimExpr) -> _Taps:
@@ -243,6 +252,25 @@ def _pixel_group(
     return _all_channels(work, lanes, lambda part: _vectors(work, pixel, pixels, taps, part))
 
 
+def _several_vectors(
+    channels: int, lanes: int, body: Callable[[tuple[PrimExpr, int], int], Stmt]
+) -> Stmt:
+    """Run ``body((first channel, lanes), vectors)`` for all channels, some vectors at once."""
+    full, rest = divmod(channels, lanes)
+    several = max(1, min(_VECTORS, full))
+
+    def group(number: PrimExpr) -> Stmt:
+        first = number * several
+        if full % several:
+            first = minimum(first, full - several)
+        return body((first * lanes, lanes), several)
+
+    stmts = [serial(-(-full // several), group, "channel")]
+    if rest:
+        stmts.append(body((index(full * lanes), rest), 1))
+    return seq(*stmts)
+
+
 def _all_channels(
     work: NhwcWindows, lanes: int, vectors: Callable[[tuple[PrimExpr, int]], Stmt]
 ) -> Stmt:
@@ -266,22 +294,28 @@ def _vectors(
     pixels: int,
     taps: tuple[_Taps, _Taps],
     channels: tuple[PrimExpr, int],
+    vectors: int = 1,
 ) -> Stmt:
-    """Compute ``pixels`` neighbours for one vector of channels."""
+    """Compute ``pixels`` neighbours for one vector of channels, or one for several."""
     (image, row, column), (tap_rows, tap_columns) = pixel, taps
     low, (first, lanes) = tap_rows.start, channels
     window = work.window
     (sh, sw), (dh, dw) = window.strides, window.dilation
-    acc = Buffer("acc", (pixels, lanes), work.start.dtype, MemoryScope.REGISTER)
+    acc = Buffer("acc", (pixels * vectors, lanes), work.start.dtype, MemoryScope.REGISTER)
     top = row * sh - window.padding[0]
 
     def each(body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
-        return unrolled(pixels, lambda r: vectorized(lanes, lambda i: body(r, i)))
+        return unrolled(pixels * vectors, lambda r: vectorized(lanes, lambda i: body(r, i)))
+
+    def place(r: PrimExpr, i: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr, PrimExpr]:
+        if vectors == 1:
+            return image, row, column + r, first + i
+        return image, row, column, first + r * lanes + i
 
     def tap(kh: PrimExpr, kw: PrimExpr) -> Stmt:
         def add(r: PrimExpr, i: PrimExpr) -> Stmt:
-            pixel = (image, row, column + r)
-            value = _with_tap(work, load(acc, r, i), pixel, (kh, kw), first + i)
+            *pixel, channel = place(r, i)
+            value = _with_tap(work, load(acc, r, i), pixel, (kh, kw), channel)
             return store(acc, (r, i), value)
 
         return each(add)
@@ -308,9 +342,7 @@ def _vectors(
     count = maximum(index(tap_rows.count), 0) * tap_columns.count
     body = seq(
         sums(),
-        each(
-            lambda r, i: work.epilogue(load(acc, r, i), (image, row, column + r, first + i), count)
-        ),
+        each(lambda r, i: work.epilogue(load(acc, r, i), place(r, i), count)),
     )
     return Allocate(acc, body)
 
@@ -355,7 +387,7 @@ def _end_vectors(
 def _with_tap(
     work: NhwcWindows,
     value: PrimExpr,
-    pixel: tuple[PrimExpr, PrimExpr, PrimExpr],
+    pixel: Sequence[PrimExpr],
     tap: tuple[PrimExpr, PrimExpr],
     channel: PrimExpr,
 ) -> PrimExpr:
