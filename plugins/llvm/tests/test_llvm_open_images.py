@@ -13,6 +13,7 @@ from intarsia_ir.graph.expr import Expr, Function, Var, constant, tensor_type
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.artifact.archive import open_artifact
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
@@ -120,3 +121,25 @@ def test_groups_of_tiles_share_large_weights_at_every_size(tmp_path: Path) -> No
         (got,) = executor.run({"data": values}).values()
         (wanted,) = evaluate(model.main, {"data": values})
         np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("cpu", ["native", "haswell"])
+def test_images_stay_channels_last_between_convolutions(tmp_path: Path, cpu: str) -> None:
+    """Wide depthwise windows, the model's own transposes around a product, repeated pixels."""
+    data = Var("data", TensorType((N, 3, H, W), DType.FLOAT32))
+    first = conv(data, weight(72, 3, 3, 3))
+    own = conv(first, weight(72, 1, 7, 7), groups=72)
+    rows = apply("matmul", apply("transpose", own, axes=(0, 2, 3, 1)), weight(72, 72))
+    added = apply("add", apply("transpose", rows, axes=(0, 3, 1, 2)), first)
+    single = apply("reshape", added, shape=extents((N, 72, H, 1, W, 1)))
+    repeated = apply("broadcast_to", single, shape=extents((N, 72, H, 2, W, 2)))
+    larger = apply("reshape", repeated, shape=extents((N, 72, H * 2, W * 2)))
+    body = conv(larger, weight(9, 72, 1, 1))
+    model = IRModule.from_function(Function((data,), body))
+    intarsia.build(model, f"llvm -mcpu={cpu}").save(tmp_path / "net.intarsia")
+    executor = intarsia.load(tmp_path / "net.intarsia")
+    for n, h, w in [(1, 7, 7), (2, 1, 1), (1, 5, 2), (1, 3, 6), (2, 9, 14), (1, 2, 31)]:
+        values = np.random.default_rng(w).random((n, 3, h, w), np.float32)
+        (got,) = executor.run({"data": values}).values()
+        (wanted,) = evaluate(model.main, {"data": values})
+        np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-4, atol=1e-4)

@@ -16,6 +16,7 @@ from intarsia_ir.graph.expr import Expr, Function, Var, constant, tensor_type
 from intarsia_ir.graph.types import variable
 from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, TirVar
 from intarsia_ir.tir.module import Lowered
+from intarsia_ir.tir.tensor import extents
 from intarsia_loops import lower as lowering
 from intarsia_loops.cpu import layout, open_winograd
 from intarsia_loops.cpu.conv_transpose import expand_conv_transpose
@@ -295,3 +296,18 @@ def test_transposes_of_the_model_between_layouts_are_none(given: list[int]) -> N
     assert sum("transpose" in name for name in kernels) == wanted
     for n, h, w in SIZES[2:]:
         check(function, made, {"N": n, "H": h, "W": w})
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 2), (1, 3)])
+def test_pixels_are_repeated_in_the_layout_of_the_image(rows: int, columns: int) -> None:
+    images = x("x", N, 8, H, W)
+    first = conv(images, weight(8, 8, 1, 3))
+    h, w = tensor_type(first).shape[2:]
+    single = apply("reshape", first, shape=extents((N, 8, h, 1, w, 1)))
+    repeated = apply("broadcast_to", single, shape=extents((N, 8, h, rows, w, columns)))
+    whole = apply("reshape", repeated, shape=extents((N, 8, h * rows, w * columns)))
+    body = conv(whole, weight(8, 8, 1, 1))
+    _, made = _lowered(apply("transpose", body, axes=(0, 2, 3, 1)), images)
+    kernels = [kernel.name for kernel in made.module.functions]
+    assert sum("transpose" in name for name in kernels) == 1  # of the images
+    assert sum("broadcast" in name for name in kernels) == 1

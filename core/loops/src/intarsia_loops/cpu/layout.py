@@ -40,9 +40,10 @@ from intarsia_ir.ops.qnn_elements import Mean
 from intarsia_ir.ops.recurrent import Gru, Lstm
 from intarsia_ir.ops.reduce import ReduceOp
 from intarsia_ir.ops.sampling import GridSample
-from intarsia_ir.ops.shape import Concatenate, Reshape, Transpose
+from intarsia_ir.ops.shape import BroadcastTo, Concatenate, Reshape, Transpose
 from intarsia_ir.reduced import is_reduced
 from intarsia_ir.regions.work import count_flops
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import product
 
@@ -69,6 +70,7 @@ from .layout_rules import (
     is_used_in_planes,
     may_convert,
     plane_conv,
+    repeated_pixels,
     suits_nchw_conv,
     users_of,
 )
@@ -200,6 +202,8 @@ class _Layout(Struct):
             return self._pool(node)
         if node.op is GridSample:
             return self._grid_sample(node)
+        if node.op is Reshape and self._repeated_pixels(node):
+            return True
         ready = [arg for arg in node.args if arg in self.last and arg not in self.first]
         if ready and follows_lines(node, self.users, self.last):
             return self._elementwise(node)
@@ -449,6 +453,18 @@ class _Layout(Struct):
         if axes == TO_FIRST:
             return self._set(node, self.plain(source))
         return False
+
+    def _repeated_pixels(self, node: Call) -> bool:
+        """An image whose pixels are repeated, channels last if it is."""
+        found = repeated_pixels(node)
+        if found is None or found[0] not in self.last:
+            return False
+        image, (rows, columns) = found
+        n, c, h, w = tensor_type(image).shape
+        single = reshaped(self.last[image], (n, h, 1, w, 1, c))
+        attrs = BroadcastTo.Attrs(shape=extents((n, h, rows, w, columns, c)))
+        repeated = call(BroadcastTo, single, attrs=attrs, span=node.span)
+        return self._set(node, reshaped(repeated, (n, h * rows, w * columns, c)))
 
     def _elementwise(self, node: Call) -> bool:
         rank = tensor_type(node.args[0]).rank
