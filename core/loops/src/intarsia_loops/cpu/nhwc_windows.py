@@ -199,6 +199,15 @@ def _open_row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimEx
 
         return serial(columns - count, edge, "x")
 
+    def singles(channels: tuple[PrimExpr, int], vectors: int) -> Stmt:
+        def single(number: PrimExpr) -> Stmt:
+            column = TirVar("column")
+            pixel = (image, row, column)
+            body = _vectors(work, pixel, 1, all_taps, channels, vectors)
+            return let_all([(column, low + number)], body)
+
+        return serial(count, single, "x")
+
     def version(size: int) -> Stmt:
         def tile(number: PrimExpr) -> Stmt:
             first = TirVar("first")
@@ -210,9 +219,9 @@ def _open_row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimEx
     small = max(1, large // 2)
     fitting = binary(BinaryOp.OR, count >= _FEW, (count + (large - 1)) % large >= small)
     fitting = binary(BinaryOp.AND, count >= large, fitting)
-    narrow = IfStmt(count >= small, version(small), version(1))
+    narrow = IfStmt(count >= small, version(small), _several_vectors(work, lanes, singles))
     middle = IfStmt(fitting, version(large), narrow)
-    borders = _several_vectors(work.data.shape[3], lanes, edges)
+    borders = _several_vectors(work, lanes, edges)
     return let_all(interior, seq(borders, middle))
 
 
@@ -253,11 +262,11 @@ def _pixel_group(
 
 
 def _several_vectors(
-    channels: int, lanes: int, body: Callable[[tuple[PrimExpr, int], int], Stmt]
+    work: NhwcWindows, lanes: int, body: Callable[[tuple[PrimExpr, int], int], Stmt]
 ) -> Stmt:
     """Run ``body((first channel, lanes), vectors)`` for all channels, some vectors at once."""
-    full, rest = divmod(channels, lanes)
-    several = max(1, min(_VECTORS, full))
+    full, rest = divmod(work.data.shape[3], lanes)
+    several = max(1, min(_VECTORS, full)) if work.micro_kernel is None else 1
 
     def group(number: PrimExpr) -> Stmt:
         first = number * several
