@@ -43,7 +43,13 @@ def saved(path: Path, depth: int, columns: int, block: int, *, zeros: bool) -> P
 
 @pytest.mark.parametrize(
     ("depth", "columns", "block", "zeros"),
-    [(64, 128, 32, False), (96, 64, 16, True), (64, 72, 32, True), (128, 64, 128, True)],
+    [
+        (64, 128, 32, False),
+        (96, 64, 16, True),
+        (64, 72, 32, True),
+        (128, 64, 128, True),
+        (3072, 64, 32, True),
+    ],
 )
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3"])
 def test_any_number_of_rows(
@@ -53,9 +59,11 @@ def test_any_number_of_rows(
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     intarsia.build(model, target).save(tmp_path / "product.intarsia")
     with load(tmp_path / "product.intarsia") as executable:
-        for batch, rows in [(1, 1), (1, 2), (1, 3), (5, 1), (2, 3), (1, 7), (3, 5), (1, 0)]:
+        few = [(1, 1), (1, 2), (1, 3), (5, 1), (2, 3), (1, 7), (3, 5), (1, 0), (1, 19)]
+        for batch, rows in (*few, (1, 20), (3, 7), (1, 29), (2, 21)):
             x = np.random.default_rng(rows).standard_normal((batch, rows, depth))
             given = {"x": x.astype(np.float32)}
             (got,) = executable.run(given).values()
             (want,) = session.run(None, given)
-            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
+            atol = 1e-3 if depth < 1024 else 1e-2
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=atol)

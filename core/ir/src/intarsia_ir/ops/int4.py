@@ -197,7 +197,7 @@ class _Product(Struct, frozen=True):
                     read = cast(items(self.codes, number, place, column, _WIDTH), DType.INT32)
                     added = [
                         self._add(
-                            (_nibble(code, half) * factors[g] - offsets[g]),
+                            (nibble(code, half) * factors[g] - offsets[g]),
                             [load(self.x, row, place * 2 + half) for row in rows],
                             [row[g][half % halves] for row in totals],
                         )
@@ -240,8 +240,8 @@ def _halves(rows: int) -> int:
     return 2 if rows <= 2 else 1
 
 
-def _nibble(code: PrimExpr, half: int) -> PrimExpr:
-    """The low or the high 4 bits of bytes, as floats."""
+def nibble(code: PrimExpr, half: int) -> PrimExpr:
+    """Return the low or the high 4 bits of bytes, as floats."""
     four, mask = (Broadcast(IntImm(n, DType.INT32), _WIDTH, DType.INT32) for n in (4, 15))
     bits = binary(BinaryOp.SHR, code, four) if half else binary(BinaryOp.AND, code, mask)
     return cast(bits, DType.FLOAT32)

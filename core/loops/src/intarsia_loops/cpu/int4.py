@@ -1,25 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GEMM with 4-bit weights on CPUs: chooses the register tile; ``ops/int4.py`` of the IR has loops.
+"""GEMM with 4-bit weights on CPUs: few rows by the loops of ``ops/int4.py``, many by panels.
 
-Registers: 4 rows and 16 accumulators of 16 lanes; machines with fewer lanes take default loops.
+Of few rows, codes become floats in registers: 4 rows and 16 accumulators of 16 lanes; machines with
+fewer lanes take default loops. From 20 rows on that costs more than to write the floats of a
+block of columns down once, and to multiply all rows with them::
+
+    parallel: blocks of 32 columns
+      for part of K:                       # panel [1024, 32]: 128 KiB of the second-level cache
+        panel = codes * scales - shifts
+        for tile of rows:                  # micro_kernel.py: sums go on from the part before
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Call, tensor_type
-from intarsia_ir.ops.int4 import Int4Matmul, Int4Tile
+from intarsia_ir.ops.int4 import COLUMNS, Int4Matmul, Int4Tile, nibble
+from intarsia_ir.ops.recurrent_loops import items, set_items
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
+from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, cast, const, index, minimum
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
+from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 from intarsia_runtime.dtype import DType
 
 from ..targets import LoopTarget
+from .aliased_rows import Rows, with_rows_apart
 from .int8x4_schedules import Schedule
+from .loops import load, parallel, seq, serial, store, vectorized
+from .micro_kernel import register_tile
 from .tiling import CpuTiling
+
+_MANY = 20
+"""Rows from which on floats of a block of weights are written down."""
+
+_DEPTH = 1024
+"""Most of K in a panel."""
+
+_TILES = (7, 4)
+"""Rows of tiles behind the largest."""
 
 
 class Int4Schedules(Struct, frozen=True):
@@ -37,7 +61,134 @@ class Int4Schedules(Struct, frozen=True):
 
     def product(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``nn.int4_matmul``; ``None`` where vectors have fewer than 16 elements."""
-        call = group.function.body
-        if not isinstance(call, Call) or self.tiling_of(target, DType.FLOAT32).lanes < 16:
+        call, tiling = group.function.body, self.tiling_of(target, DType.FLOAT32)
+        if not isinstance(call, Call) or tiling.lanes < 16:
             return None
-        return Int4Matmul.tiled(Int4Tile(4, 16), *(tensor_type(each) for each in call.args))
+        few = Int4Matmul.tiled(Int4Tile(4, 16), *(tensor_type(each) for each in call.args))
+        rows, many = index(few.params[0].shape[0]), _Panels(tiling, *few.params).loops()
+        if isinstance(rows, IntImm):
+            return replace(few, body=many) if rows.value >= _MANY else few
+        return replace(few, body=IfStmt(rows < _MANY, few.body, many))
+
+
+class _Panels(Struct, frozen=True):
+    """A product of many rows; the buffers are those of ``nn.int4_matmul``."""
+
+    tiling: CpuTiling
+    x: Buffer
+    codes: Buffer
+    scales: Buffer
+    shifts: Buffer
+    out: Buffer
+
+    @property
+    def _width(self) -> int:
+        """Columns of a panel."""
+        return 2 * self.tiling.lanes
+
+    @property
+    def _block(self) -> int:
+        """Weights along K that have a scale."""
+        return self.x.shape[1] // self.scales.shape[1]
+
+    def loops(self) -> Stmt:
+        """Share blocks of columns between threads."""
+        depth, blocks = self.x.shape[1], self.scales.shape[1]
+        most = max(1, _DEPTH // self._block)
+        part = self._block * next(n for n in range(min(most, blocks), 0, -1) if blocks % n == 0)
+        panel = Buffer("panel", (part, self._width), DType.FLOAT32, MemoryScope.STACK)
+        inside = COLUMNS // self._width
+
+        def item(number: PrimExpr) -> Stmt:
+            place = TirVar("stripe"), TirVar("first")
+
+            def one(n: PrimExpr) -> Stmt:
+                low = TirVar("low")
+                body = seq(self._written(panel, place, low), self._multiplied(panel, place, low))
+                return LetStmt(low, n * part, body)
+
+            body = Allocate(panel, seq(self._cleared(place), serial(depth // part, one, "part")))
+            bound = LetStmt(place[1], number % inside * self._width, body)
+            return LetStmt(place[0], number // inside, bound)
+
+        return parallel(self.codes.shape[0] * inside, item, "columns")
+
+    def _cleared(self, place: tuple[PrimExpr, PrimExpr]) -> Stmt:
+        """Begin all sums of a block with 0."""
+        zero, lanes = const(0.0, DType.FLOAT32), self.tiling.lanes
+
+        def row(r: PrimExpr) -> Stmt:
+            column = place[0] * COLUMNS + place[1]
+            vectors = range(0, self._width, lanes)
+            return seq(
+                *(
+                    vectorized(lanes, lambda c, v=v: store(self.out, (r, column + v + c), zero))
+                    for v in vectors
+                )
+            )
+
+        return serial(index(self.x.shape[0]), row, "r")
+
+    def _written(self, panel: Buffer, place: tuple[PrimExpr, PrimExpr], low: PrimExpr) -> Stmt:
+        """Write the floats of weights down, from the one at ``low`` on."""
+        (stripe, first), lanes, block = place, self.tiling.lanes, self._block
+
+        def of_block(b: PrimExpr) -> Stmt:
+            def pair(at: PrimExpr) -> Stmt:
+                row, stmts = b * (block // 2) + at, list[Stmt]()
+                for v in range(0, self._width, lanes):
+                    read = items(self.codes, stripe, low // 2 + row, first + v, lanes)
+                    code = cast(read, DType.INT32)
+                    scale, shift = (
+                        items(buffer, stripe, low // block + b, first + v, lanes)
+                        for buffer in (self.scales, self.shifts)
+                    )
+                    for half in range(2):
+                        weight = nibble(code, half) * scale - shift
+                        stmts.append(set_items(panel, row * 2 + half, index(v), weight))
+                return seq(*stmts)
+
+            return serial(block // 2, pair, "pair")
+
+        return serial(panel.shape[0] // block, of_block, "block")
+
+    def _multiplied(self, panel: Buffer, place: tuple[PrimExpr, PrimExpr], low: PrimExpr) -> Stmt:
+        """Add the products of all rows with a panel to the sums of its columns."""
+        column, rows = place[0] * COLUMNS + place[1], index(self.x.shape[0])
+
+        def tile(start: PrimExpr, size: int) -> Stmt:
+            def row(r: PrimExpr | int) -> PrimExpr:
+                return minimum(start + r, rows - 1) if size == _TILES[-1] else start + r
+
+            def multiplied(left: Rows) -> Stmt:
+                return register_tile(
+                    self.tiling,
+                    rows=size,
+                    columns=self._width,
+                    largest=(self.tiling.rows, self._width),
+                    steps=(panel.shape[0],),
+                    left=lambda r, k: left(r, k[0]),
+                    right=lambda k, c: load(panel, k[0], c),
+                    epilogue=lambda r, c, value: store(self.out, (row(r), column + c), value),
+                    initial=lambda r, c: load(self.out, row(r), column + c),
+                )
+
+            def element(r: PrimExpr | int, k: PrimExpr) -> PrimExpr:
+                return load(self.x, row(r), low + k)
+
+            extent = (size, panel.shape[0])
+            return with_rows_apart(element, extent, panel.dtype, self.tiling.lanes, multiplied)
+
+        # No row is in two tiles: both would add to its sums. The last tile has its last row twice.
+        stmts: list[Stmt] = []
+        done = index(0)
+        for size in (self.tiling.rows, *_TILES):
+            count = (rows - done + (size - 1 if size == _TILES[-1] else 0)) // size
+
+            def one(n: PrimExpr, size: int = size, done: PrimExpr = done) -> Stmt:
+                start = TirVar("start")
+                return LetStmt(start, done + n * size, tile(start, size))
+
+            stmts.append(serial(count, one, "m"))
+            done = done + count * size
+        return seq(*stmts)
