@@ -63,7 +63,7 @@ def test_the_constant_may_be_transposed() -> None:
 
 def test_pixels_are_copied_where_rows_lie_a_page_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_dense, "_PAGE_BYTES", 32)
-    _agree(_product(weight(8, 48), 2, 48, 9))
+    _agree(_product(weight(48, 48), 2, 48, 9))
 
 
 def test_what_follows_is_computed_on_pixels() -> None:
@@ -77,7 +77,9 @@ def test_what_follows_is_computed_on_pixels() -> None:
     [
         ((256, 1024, 196), WIDE, True),  # rows of the constant in one set of a cache
         ((256, 1024, 196), NARROW, False),  # a tile of 6 rows, which a set holds
-        ((1024, 1024, 1024), WIDE, True),
+        ((128, 1024, 1024), WIDE, True),
+        ((64, 1024, 1024), WIDE, False),  # the copy of pixels costs more
+        ((128, 512, 1089), WIDE, False),
         ((96, 576, 196), WIDE, True),  # 12.25 vectors of pixels
         ((576, 96, 196), WIDE, False),  # transposes cost what vectors save
         ((256, 512, 784), WIDE, False),  # 49 vectors

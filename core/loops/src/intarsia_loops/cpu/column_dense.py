@@ -74,8 +74,11 @@ Pixel: TypeAlias = "Callable[[PrimExpr, PrimExpr], PrimExpr]"
 _PAGE_BYTES = 4096
 """Rows so long that the lines of a tile are of as many pages as it has steps."""
 
-_ALIASED, _GAIN = 1.1, 0.97
-"""What broadcast weights in one set of a cache cost, and the time that is a gain."""
+_ALIASED, _MANY_PAGES, _GAIN = 1.1, 1.08, 0.97
+"""What broadcast weights in one set of a cache cost, and pixels of many pages; a gain in time."""
+
+_PAGES = 1024
+"""Pages that are many: more than a first-level translation cache holds."""
 
 
 @operator("cpu.column_dense", OpKind.ANCHOR)
@@ -269,11 +272,14 @@ def suits_column_dense(node: Call, attrs: Matmul.Attrs, tiling: CpuTiling) -> bo
     if tiling.transpose_registers is None or tiling.left_lanes is not None or 0 in b.shape:
         return False
     depth, lanes, rows = b.static_shape[-2], tiling.lanes, tiling.rows_for(2)
-    by_pixels = outputs * -(-pixels // lanes) * depth
+    by_pixels = float(outputs * -(-pixels // lanes) * depth)
     if rows > most_rows(depth * a.dtype.bytes):
-        by_pixels = int(by_pixels * _ALIASED)
+        by_pixels *= _ALIASED
     exchanges = -(-pixels // rows) * lanes * (lanes.bit_length() - 1)
     by_channels = -(-outputs // lanes) * (pixels * depth + exchanges)
+    if pixels * a.dtype.bytes >= _PAGE_BYTES:
+        by_channels += pixels * depth  # the copy: a load and a store for a vector
+        by_pixels *= _MANY_PAGES if depth >= _PAGES else 1
     return by_channels < _GAIN * by_pixels
 
 
