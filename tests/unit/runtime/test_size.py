@@ -43,6 +43,8 @@ SAME = [
     ("max(0, N % 4 + min(N, M))", "N % 4 + min(N, M)"),
     ("min(N + M // 2, N)", "N"),
     ("max(N - min(N, 2), 0) + min(N, 2)", "N"),
+    ("min(N - min(N, 2), 0)", "0"),
+    ("min(0, N - min(N, 2))", "0"),
     ("max(0, 2*N - 2*min(M, min(N, 3)))", "2*N - 2*min(M, min(N, 3))"),
     ("(N + M)*(N - M)", "N*N - M*M"),
     ("N - N", "0"),

@@ -154,8 +154,7 @@ class Dim(Struct, frozen=True):
     def __index__(self) -> int:
         raise OpenSizeError(self)
 
-    def __float__(self) -> float:
-        raise OpenSizeError(self)
+    __float__ = __index__
 
     def __truediv__(self, other: float) -> float:
         raise OpenSizeError(self)
@@ -364,10 +363,11 @@ def _wins(op: str, a: Size, b: Size) -> bool:
     return (sign is not None and (sign <= 0) == (op == "min")) or a == b
 
 
-def _sign(size: Size) -> int | None:
+def _sign(size: Size, *, is_last: bool = False) -> int | None:
     """Return 1 or -1 for a size that is never on the other side of 0, ``None`` if neither is known.
 
-    Variables are sizes, and so not negative.
+    Variables are sizes, and so not negative. ``n - min(n, 2)`` is at least ``n - n``; of what takes
+    the place of a minimum, no other is replaced (``is_last``).
     """
     factors = [factor for _, factor in _terms(size)]
     if all(_is_natural(atom) for atoms, _ in _terms(size) for atom in atoms):
@@ -375,14 +375,11 @@ def _sign(size: Size) -> int | None:
             return 1
         if all(factor <= 0 for factor in factors):
             return -1
-    for atoms, factor in _terms(size):  # n - min(n, 2) is at least n - n
-        match atoms:
-            case (SizeOp(op="min") as least,) if factor < 0:
-                rest = size - factor * _atom(least)
-                if 1 in (_sign(rest + factor * least.a), _sign(rest + factor * least.b)):
-                    return 1
-            case _:
-                pass
+    for atoms, factor in () if is_last else _terms(size):
+        side, least = 1 if factor < 0 else -1, _made({atoms: 1})
+        ends = [size - factor * (least - part) for part in _parts("min", least) if part != least]
+        if any(end == 0 or _sign(end, is_last=True) == side for end in ends):
+            return side
     return None
 
 
