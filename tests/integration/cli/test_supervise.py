@@ -94,6 +94,24 @@ def test_an_interrupt_before_the_child_can_say_that_it_ends_is_one() -> None:
     assert (process.returncode, errors) == (130, "")
 
 
+def test_a_parent_that_was_stopped_and_goes_on_waits_as_before() -> None:
+    short = "from intarsia.cli import supervise as it\nit._GRACE = 0.1\n"
+    act = "print(os.getpid(), flush=True); time.sleep(3); print('done', flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", short + SCRIPT.format(act=act, note="")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert int(process.stdout.readline())
+        for _ in range(3):
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.5)  # longer than between two looks
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.1)
+        printed, errors = process.communicate(timeout=30)
+    assert (process.returncode, printed, errors) == (0, "done\n", "")
+
+
 def test_the_child_ends_with_its_parent() -> None:
     act = "print(os.getpid(), flush=True); time.sleep(60)"
     with subprocess.Popen(

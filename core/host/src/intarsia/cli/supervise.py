@@ -100,7 +100,7 @@ def supervise(arguments: Sequence[str]) -> Supervised:
         return Supervised()
     note = Note(mmap(-1, _SIZE))
     heeded = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, heeded)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*heeded, signal.SIGALRM})
     parent = os.getpid()
     try:
         child = os.fork()
@@ -134,14 +134,17 @@ def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             break
-        found = signal.sigtimedwait(heeded, _GRACE if last else _LOOK)
+        # What sigtimedwait returns after a stop (Ctrl-Z) that outlasts its time is no signal.
+        signal.sigtimedwait({signal.SIGALRM}, 0)
+        signal.setitimer(signal.ITIMER_REAL, _GRACE if last else _LOOK)
+        found = signal.sigwaitinfo({*heeded, signal.SIGALRM})
+        found = None if found.si_signo == signal.SIGALRM else found
         large = found is None and note.is_large(child)
         if found is None and not last and not large:
             late = note.is_late
-            if not late:
-                continue
-            os.kill(child, signal.SIGTERM)
-            last = signal.SIGTERM
+            if late:
+                last = signal.SIGTERM
+                os.kill(child, last)
             continue
         if found is None:  # one that is too large gets no grace: it grows meanwhile
             os.kill(child, signal.SIGKILL)
@@ -159,11 +162,10 @@ def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
         return _RESOURCE if note.completed else _end_beyond("time")
     if os.WIFEXITED(status):
         code = os.WEXITSTATUS(status)
-        if interrupted and code == _INTERRUPTED:
-            return code  # one that has just begun cannot say that this is its own end
-        if not note.completed:
-            sys.stderr.write(f"error: {_end(f'ended the process (exit code {code})', note)}\n")
-        return code if note.completed else _PLUGIN_FAILED
+        if note.completed or (interrupted and code == _INTERRUPTED):
+            return code  # one that has just begun cannot say that an interrupt is its own end
+        sys.stderr.write(f"error: {_end(f'ended the process (exit code {code})', note)}\n")
+        return _PLUGIN_FAILED
     name = signal.Signals(os.WTERMSIG(status)).name
     if name == "SIGINT":  # Python ends so when it is interrupted once more while it ends
         return _INTERRUPTED
@@ -196,10 +198,8 @@ def _end(what: str, note: Note) -> str:
     """Who did what to the process, as far as the note tells."""
     hook, _, rest = note.read().partition("()")
     if hook and not rest:
-        return (
-            f"{hook}() {what}\n"
-            "  hint: report it to the plugin's authors, or go on without: --no-plugin NAME"
-        )
+        hint = "report it to the plugin's authors, or go on without: --no-plugin NAME"
+        return f"{hook}() {what}\n  hint: {hint}"
     last = f"; the last hook that was asked: {hook}()" if hook else ""
     return (
         f"native code {what}{last}\n"
