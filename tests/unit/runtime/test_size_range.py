@@ -39,6 +39,7 @@ def plan(*slots: Size) -> CallPlan:
         (floor_divide(3 * N + M, 4) * floor_divide(N, 4), 13 * 3),
         ((N % 3) * ((N - M) % 7), 2 * 6),
         (floor_divide(N * (MOST + 1), 4), 10 * (MOST + 1)),
+        (floor_divide(N, 0) + N % 0, 10 + 10),
         (maximum(N - (1 << 63), 0), 10),
     ],
 )

@@ -43,7 +43,7 @@ def magnitude(size: Size, value: Callable[[str], int]) -> int:
 
 def _of_op(op: SizeOp, value: Callable[[str], int]) -> int:
     a, b = (0 if _is_harmless(op.op, side) else magnitude(side, value) for side in (op.a, op.b))
-    if not isinstance(op.b, int) or op.op not in ("//", "%") or a >= MOST:
+    if not isinstance(op.b, int) or not b or op.op not in ("//", "%") or a >= MOST:
         return max(a, b)
     return b - 1 if op.op == "%" else -(-a // b)  # products of many such would pass any limit
 
