@@ -17,6 +17,7 @@ from math import prod
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, call, constant, tensor_type
 from intarsia_ir.graph.types import Dim, TensorType
@@ -40,6 +41,9 @@ _MOST_PHASES = 4
 _PARAMETERS = 8
 """Operands of a quantized convolution in front of its bias."""
 
+_MOST_SPREAD = 8
+"""Weights, those of 0 between taps included, by those of a dilated one."""
+
 _MOST_WEIGHTS = 1 << 24
 """Weights, missing ones included, that any transposed convolution may be computed with."""
 
@@ -47,9 +51,9 @@ _MOST_WEIGHTS = 1 << 24
 def expand_conv_transpose(function: Function) -> Function:
     """Return an equivalent function with convolutions for the transposed ones that can be.
 
-    These have one or two spatial dimensions, no dilation, and constant weights and parameters.
-    Batch and spatial sizes may be open: padding is a number all the same, since the result is as
-    many strides longer as the data are.
+    These have one or two spatial dimensions, and constant weights and parameters. Dilated ones of
+    floats have taps of weight 0 in between; those of bytes stay. Batch and spatial sizes may be
+    open: padding is a number all the same, since the result is as many strides longer as the data.
     """
     return rewrite_function(function, _expanded)
 
@@ -58,10 +62,28 @@ def _expanded(node: Expr) -> Expr | None:
     if not isinstance(node, Call):
         return None
     if node.op is nn.ConvTranspose and tensor_type(node).dtype is DType.FLOAT32:
-        return _from_conv1d(node, 1) if _is_conv1d(node) else _expanded_float(node)
+        dense = _without_dilation(node)
+        return _from_conv1d(dense, 1) if _is_conv1d(dense) else _expanded_float(dense)
     if node.op is qnn_linear.ConvTranspose:
         return _from_conv1d(node, 3) if _is_conv1d(node) else _expanded_int8(node)
     return None
+
+
+def _without_dilation(node: Call) -> Call:
+    """Return one whose kernel has weights of 0 between the taps of a dilated one."""
+    attrs, weight = node.attrs, node.args[1]
+    if not isinstance(attrs, nn.ConvTranspose.Attrs) or not isinstance(weight, Constant):
+        return node
+    kernel, steps = weight.data.shape[2:], attrs.dilation
+    spread = [(size - 1) * step + 1 for size, step in zip(kernel, steps, strict=True)]
+    shape = (*weight.data.shape[:2], *spread)
+    if set(steps) == {1} or prod(shape) > _MOST_SPREAD * weight.data.size:
+        return node
+    taps = np.zeros(shape, weight.data.dtype)
+    taps[(slice(None), slice(None), *(slice(None, None, step) for step in steps))] = weight.data
+    operands = (node.args[0], constant(taps, name=weight.name), *node.args[2:])
+    own = replace(attrs, dilation=(1,) * len(steps))
+    return call(node.op, *operands, attrs=own, span=node.span)
 
 
 def _is_conv1d(node: Call) -> bool:
