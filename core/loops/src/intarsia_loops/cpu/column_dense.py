@@ -254,7 +254,7 @@ class _Panel(Struct, frozen=True):
 
             return copy_rows(count, lanes, element)
 
-        return Allocate(turned, seq(*squares, serial(used, stored, "c")))
+        return Allocate(turned, seq(*squares, serial(used, stored, "column")))
 
 
 def suits_column_dense(node: Call, attrs: Matmul.Attrs, tiling: CpuTiling) -> bool:

@@ -40,10 +40,9 @@ from intarsia_ir.ops.qnn_elements import Mean
 from intarsia_ir.ops.recurrent import Gru, Lstm
 from intarsia_ir.ops.reduce import ReduceOp
 from intarsia_ir.ops.sampling import GridSample
-from intarsia_ir.ops.shape import BroadcastTo, Concatenate, Reshape, Transpose
+from intarsia_ir.ops.shape import Concatenate, Reshape, Transpose
 from intarsia_ir.reduced import is_reduced
 from intarsia_ir.regions.work import count_flops
-from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import product
 
@@ -70,11 +69,10 @@ from .layout_rules import (
     is_used_in_planes,
     may_convert,
     plane_conv,
-    repeated_pixels,
     suits_nchw_conv,
+    transposed_first,
     users_of,
 )
-from .matmul import transposes_panels
 from .nchw_depthwise import depthwise_planes, suits_line, suits_nchw_depthwise
 from .operators import (
     Dense,
@@ -105,6 +103,7 @@ from .relayout import (
     permuted,
     reshaped,
 )
+from .repeated_pixels import repeated_pixels
 from .tiling import CpuTiling, block_width
 
 _FLOATS = (DType.FLOAT32,)
@@ -202,8 +201,9 @@ class _Layout(Struct):
             return self._pool(node)
         if node.op is GridSample:
             return self._grid_sample(node)
-        if node.op is Reshape and self._repeated_pixels(node):
-            return True
+        repeated = repeated_pixels(node, self.last)
+        if repeated is not None:
+            return self._set(node, repeated)
         ready = [arg for arg in node.args if arg in self.last and arg not in self.first]
         if ready and follows_lines(node, self.users, self.last):
             return self._elementwise(node)
@@ -392,7 +392,10 @@ class _Layout(Struct):
             self.first[node] = column_dense(node, self.plain(b), packed)
             return True
         if not isinstance(b, Constant):
-            return not opened and self._transposed_b(node, attrs)
+            made = None if opened else transposed_first(node, attrs, self.tiling, self.plain)
+            if made is not None:
+                self.first[node] = made
+            return made is not None
         if b.type.rank != 2 or attrs.transpose_a or b.type.dtype not in _FLOATS:
             return False
         if self.tiling.bf16x2 is not None and runs_in_bf16x2(node, self.tiling.bf16x2):
@@ -406,25 +409,6 @@ class _Layout(Struct):
         few = opened and count <= BATCH and _SMALL * count_flops(node, self.sizes) <= self.flops
         made = Dense.Attrs(outputs=outputs, few=few)
         self.first[node] = call(Dense, self.plain(a), packed, attrs=made, span=node.span)
-        return True
-
-    def _transposed_b(self, node: Call, attrs: Matmul.Attrs) -> bool:
-        """A product with a transposed matrix of run time, transposed by fast loops first."""
-        a, b = node.args
-        kind = tensor_type(b)
-        if not attrs.transpose_b or kind.dtype not in _FLOATS:
-            return False
-        if min(kind.static_shape[-2:]) < self.tiling.lanes:
-            return False
-        *batch, rows, _ = tensor_type(node).static_shape
-        if rows == 1 and not attrs.transpose_a:
-            return False
-        if transposes_panels(self.tiling, kind, batch):
-            return False
-        axes = (*range(kind.rank - 2), kind.rank - 1, kind.rank - 2)
-        plain = replace(attrs, transpose_b=False)
-        transposed = moved(self.plain(b), axes)
-        self.first[node] = call(node.op, self.plain(a), transposed, attrs=plain, span=node.span)
         return True
 
     def _grid_sample(self, node: Call) -> bool:
@@ -453,18 +437,6 @@ class _Layout(Struct):
         if axes == TO_FIRST:
             return self._set(node, self.plain(source))
         return False
-
-    def _repeated_pixels(self, node: Call) -> bool:
-        """An image whose pixels are repeated, channels last if it is."""
-        found = repeated_pixels(node)
-        if found is None or found[0] not in self.last:
-            return False
-        image, (rows, columns) = found
-        n, c, h, w = tensor_type(image).shape
-        single = reshaped(self.last[image], (n, h, 1, w, 1, c))
-        attrs = BroadcastTo.Attrs(shape=extents((n, h, rows, w, columns, c)))
-        repeated = call(BroadcastTo, single, attrs=attrs, span=node.span)
-        return self._set(node, reshaped(repeated, (n, h * rows, w * columns, c)))
 
     def _elementwise(self, node: Call) -> bool:
         rank = tensor_type(node.args[0]).rank

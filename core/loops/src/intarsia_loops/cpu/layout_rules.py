@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from intarsia_ir.graph.expr import (
     Call,
     Constant,
@@ -22,22 +24,23 @@ from intarsia_ir.graph.expr import (
     tensor_type,
 )
 from intarsia_ir.graph.op import OpKind
-from intarsia_ir.graph.types import Size, TensorType
+from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import children, post_order
 from intarsia_ir.ops.binary import Add
 from intarsia_ir.ops.indexing import Take
 from intarsia_ir.ops.nn import Conv, Matmul
 from intarsia_ir.ops.pooling import PoolAttrs
 from intarsia_ir.ops.sampling import GridSample
-from intarsia_ir.ops.shape import BroadcastTo, Reshape, Transpose
+from intarsia_ir.ops.shape import Reshape, Transpose
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
 from ..typical import has_open_size
 from .integer_sums import is_quantized_linear, multiplies_bytes
+from .matmul import transposes_panels
 from .nchw_conv import NchwGeometry, nchw_tile
 from .operators import PlaneConv, packed_attrs
-from .relayout import TO_FIRST, packed_deferred, reshaped
+from .relayout import TO_FIRST, moved, packed_deferred, reshaped
 from .tiling import CpuTiling
 
 Users: TypeAlias = "Mapping[Expr, Sequence[Expr]]"
@@ -76,28 +79,6 @@ def may_convert(node: Call) -> bool:
         kinds = kinds[:1] if node.attrs.axes == TO_FIRST else kinds[1:]
     images = [kind for kind in kinds if isinstance(kind, TensorType) and kind.rank in (3, 4)]
     return not any(isinstance(kind.shape[1], Dim) for kind in images)
-
-
-def repeated_pixels(node: Call) -> tuple[Expr, tuple[Size, Size]] | None:
-    """Return an image and how often its rows and columns are, if a reshape is of those repeated.
-
-    ``[N, C, H, 1, W, 1]`` becomes ``[N, C, H, h, W, w]``: images of open sizes are enlarged so.
-    """
-    wide = node.args[0]
-    narrow = wide.args[0] if isinstance(wide, Call) and wide.op is BroadcastTo else None
-    if node.op is not Reshape or not isinstance(narrow, Call) or narrow.op is not Reshape:
-        return None
-    image, repeated = narrow.args[0], tensor_type(wide).shape
-    if not is_rank4(image.type) or not is_rank4(node.type) or len(repeated) != 6:
-        return None
-    n, c, h, w = tensor_type(image).shape
-    rows, columns = repeated[3], repeated[5]
-    is_repeated = (
-        tensor_type(narrow).shape == (n, c, h, 1, w, 1)
-        and repeated == (n, c, h, rows, w, columns)
-        and tensor_type(node).shape == (n, c, h * rows, w * columns)
-    )
-    return (image, (rows, columns)) if is_repeated else None
 
 
 def is_rank4(kind: object) -> bool:
@@ -290,3 +271,24 @@ def column_product(
     row = reshaped(plain(b), (*own, 1, depth))
     made = call(Matmul, row, plain(a), attrs=Matmul.Attrs(transpose_b=True), span=node.span)
     return reshaped(made, (*batch, rows, 1))
+
+
+def transposed_first(
+    node: Call, attrs: Matmul.Attrs, tiling: CpuTiling, plain: Callable[[Expr], Expr]
+) -> Expr | None:
+    """Return a product with a transposed matrix of the run, which fast loops transpose first.
+
+    Arguments are those of :func:`column_product`.
+    """
+    a, b = node.args
+    kind = tensor_type(b)
+    if not attrs.transpose_b or kind.dtype is not DType.FLOAT32:
+        return None
+    *batch, rows, _ = tensor_type(node).static_shape
+    if min(kind.static_shape[-2:]) < tiling.lanes or (rows == 1 and not attrs.transpose_a):
+        return None
+    if transposes_panels(tiling, kind, batch):
+        return None
+    axes = (*range(kind.rank - 2), kind.rank - 1, kind.rank - 2)
+    own = replace(attrs, transpose_b=False)
+    return call(node.op, plain(a), moved(plain(b), axes), attrs=own, span=node.span)

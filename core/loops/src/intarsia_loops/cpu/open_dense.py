@@ -30,6 +30,7 @@ from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, index, maximum, minimum, select
 from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim
 
 from .aliased_rows import APART, Rows, most_rows
 from .dense import ITEMS
@@ -220,8 +221,9 @@ class _OpenProduct(Struct, frozen=True):
             most: How many there are at most.
             body: What multiplies them with blocks.
         """
-        size, (begin, end) = self.tiles.sizes[0], tiles
-        if not self.weight.dtype.is_float or size <= most_rows(self.left.stride_bytes):
+        size, (begin, end), stride = self.tiles.sizes[0], tiles, self.left.stride_bytes
+        is_known = self.weight.dtype.is_float and not isinstance(stride, Dim)
+        if not is_known or size <= most_rows(stride):
             return body(self)
         rows, first = index(self.left.m), TirVar("base")
         shape = (most * size, self.left.k + APART)
