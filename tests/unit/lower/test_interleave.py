@@ -50,6 +50,18 @@ def _schedule(group: FusedGroup, _target: Target) -> PrimFunc | None:
     return transpose_kernel(group, 16, _no_square, transpose_registers=_transpose_into_panel)
 
 
+def _transposed(batch: int, rows: int, columns: int, dtype: DType) -> PrimFunc:
+    """Carry a transpose out, compare it with NumPy's, and return its kernel."""
+    x = Var("x", TensorType((batch, rows, columns), dtype))
+    function = function_of(call(Transpose, x, attrs=Transpose.Attrs(axes=(0, 2, 1))))
+    lowered = lower(function, (), target=make_target(transpose=_schedule))
+    values = np.arange(batch * rows * columns).reshape(batch, rows, columns).astype(dtype.value)
+    (got,) = carry_out(lowered, [values], compiled=True)
+    np.testing.assert_array_equal(got, values.transpose(0, 2, 1))
+    (kernel,) = lowered.module.functions
+    return kernel
+
+
 @given(
     batch=st.integers(1, 2),
     rows=st.integers(2, 15),
@@ -58,13 +70,7 @@ def _schedule(group: FusedGroup, _target: Target) -> PrimFunc | None:
 )
 @settings(max_examples=25, deadline=None)
 def test_a_few_rows(batch: int, rows: int, columns: int, dtype: DType) -> None:
-    x = Var("x", TensorType((batch, rows, columns), dtype))
-    function = function_of(call(Transpose, x, attrs=Transpose.Attrs(axes=(0, 2, 1))))
-    lowered = lower(function, (), target=make_target(transpose=_schedule))
-    values = np.arange(batch * rows * columns).reshape(batch, rows, columns).astype(dtype.value)
-    (got,) = carry_out(lowered, [values], compiled=True)
-    np.testing.assert_array_equal(got, values.transpose(0, 2, 1))
-    (kernel,) = lowered.module.functions
+    kernel = _transposed(batch, rows, columns, dtype)
     assert kernel.params[1].shape == (batch, columns * rows)
 
 
@@ -76,13 +82,7 @@ def test_a_few_rows(batch: int, rows: int, columns: int, dtype: DType) -> None:
 )
 @settings(max_examples=25, deadline=None)
 def test_a_few_columns(batch: int, rows: int, columns: int, dtype: DType) -> None:
-    x = Var("x", TensorType((batch, rows, columns), dtype))
-    function = function_of(call(Transpose, x, attrs=Transpose.Attrs(axes=(0, 2, 1))))
-    lowered = lower(function, (), target=make_target(transpose=_schedule))
-    values = np.arange(batch * rows * columns).reshape(batch, rows, columns).astype(dtype.value)
-    (got,) = carry_out(lowered, [values], compiled=True)
-    np.testing.assert_array_equal(got, values.transpose(0, 2, 1))
-    (kernel,) = lowered.module.functions
+    kernel = _transposed(batch, rows, columns, dtype)
     assert kernel.params[0].shape == (batch, columns * rows)
 
 

@@ -57,8 +57,22 @@ def with_rows_apart(
     if count <= most_rows(stride) or count * (stride + APART * dtype.bytes) > _MOST_BYTES:
         return body(rows)
     copy = Buffer("rows", (count, length + APART), dtype, MemoryScope.STACK)
+    filled = copied_rows(copy, size, lanes, rows)
+    return Allocate(copy, seq(filled, body(lambda r, k: load(copy, r, k))))
 
-    def copied(r: PrimExpr) -> Stmt:
+
+def copied_rows(copy: Buffer, size: tuple[int | PrimExpr, int], lanes: int, rows: Rows) -> Stmt:
+    """Return the loops that copy rows, vector by vector.
+
+    Args:
+        copy: What they are copied to; its rows may be longer.
+        size: How many rows there are, which the run may know, and elements of each.
+        lanes: Elements of a vector.
+        rows: What is copied.
+    """
+    count, length = size
+
+    def one(r: PrimExpr) -> Stmt:
         return copy_rows(length, lanes, lambda k: store(copy, (r, k), rows(r, k)))
 
-    return Allocate(copy, seq(serial(count, copied, "r"), body(lambda r, k: load(copy, r, k))))
+    return serial(count, one, "r")

@@ -45,7 +45,7 @@ from intarsia_ir.tir.stmt import Allocate, Stmt, Store
 from intarsia_ir.tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
 from intarsia_runtime.dtype import DType
 
-from .aliased_rows import most_rows
+from .aliased_rows import copied_rows, most_rows
 from .dense import panel_rows, share_panels
 from .loops import (
     EpilogueStore,
@@ -181,7 +181,7 @@ class _Panel(Struct, frozen=True):
         work, (start, size, _), (first, blocks, _) = self.work, self.pixels, self.columns
         *_, depth, pixels = work.b.shape
 
-        def given(k: PrimExpr, i: PrimExpr) -> PrimExpr:
+        def given(k: PrimExpr | int, i: PrimExpr) -> PrimExpr:
             return load(work.b, *self.image, k, start + i)
 
         def multiplied(pixel: Pixel) -> Stmt:
@@ -190,12 +190,8 @@ class _Panel(Struct, frozen=True):
         if pixels * work.b.dtype.bytes < _PAGE_BYTES:
             return multiplied(given)
         panel = Buffer("panel", (depth, size), work.b.dtype, MemoryScope.STACK)
-
-        def copied(k: PrimExpr) -> Stmt:
-            return copy_rows(size, self.tiling.lanes, lambda i: store(panel, (k, i), given(k, i)))
-
-        body = multiplied(lambda k, i: load(panel, k, i))
-        return Allocate(panel, seq(serial(depth, copied, "k"), body))
+        filled = copied_rows(panel, (depth, size), self.tiling.lanes, given)
+        return Allocate(panel, seq(filled, multiplied(lambda k, i: load(panel, k, i))))
 
     def _block(self, pixel: Pixel, number: PrimExpr) -> Stmt:
         """Compute all pixels of the panel for a block of channels."""

@@ -32,7 +32,7 @@ from intarsia_runtime.dtype import DType
 from ..targets import LoopTarget
 from .aliased_rows import Rows, with_rows_apart
 from .int8x4_schedules import Schedule
-from .loops import load, parallel, seq, serial, store, vectorized
+from .loops import copy_rows, load, parallel, seq, serial, store
 from .micro_kernel import register_tile
 from .tiling import CpuTiling
 
@@ -115,16 +115,11 @@ class _Panels(Struct, frozen=True):
 
     def _cleared(self, place: tuple[PrimExpr, PrimExpr]) -> Stmt:
         """Begin all sums of a block with 0."""
-        zero, lanes = const(0.0, DType.FLOAT32), self.tiling.lanes
+        zero, column = const(0.0, DType.FLOAT32), place[0] * COLUMNS + place[1]
 
         def row(r: PrimExpr) -> Stmt:
-            column = place[0] * COLUMNS + place[1]
-            vectors = range(0, self._width, lanes)
-            return seq(
-                *(
-                    vectorized(lanes, lambda c, v=v: store(self.out, (r, column + v + c), zero))
-                    for v in vectors
-                )
+            return copy_rows(
+                self._width, self.tiling.lanes, lambda c: store(self.out, (r, column + c), zero)
             )
 
         return serial(index(self.x.shape[0]), row, "r")

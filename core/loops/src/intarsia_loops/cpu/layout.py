@@ -234,6 +234,12 @@ class _Layout(Struct):
         self.last[node] = value
         return True
 
+    def _keep(self, node: Expr, value: Expr | None) -> bool:
+        """Take a value in the model's layout, if there is one, for that of a node."""
+        if value is not None:
+            self.first[node] = value
+        return value is not None
+
     def _conv(self, node: Call) -> bool:
         data, weight, *bias = node.args
         kind = tensor_type(data)
@@ -276,9 +282,7 @@ class _Layout(Struct):
             else:
                 zero = self.plain(node.args[1])
                 made = dense_sums_of(node, self.plain(source), zero, self.tiling)
-            if made is not None:
-                self.first[node] = made
-            return made is not None
+            return self._keep(node, made)
 
         def convolution(node: Call, source: Expr, zero: Expr) -> Expr | None:
             if node.op is qnn_linear.Conv:
@@ -383,8 +387,7 @@ class _Layout(Struct):
             return False
         opened = has_open_size(node)
         column = None if opened else column_product(node, attrs, self.tiling, self.plain)
-        if column is not None:
-            self.first[node] = column
+        if self._keep(node, column):
             return True
         if isinstance(a, Constant) and not opened and suits_column_dense(node, attrs, self.tiling):
             width = block_width(tensor_type(node).static_shape[-2], self.tiling)
@@ -393,9 +396,7 @@ class _Layout(Struct):
             return True
         if not isinstance(b, Constant):
             made = None if opened else transposed_first(node, attrs, self.tiling, self.plain)
-            if made is not None:
-                self.first[node] = made
-            return made is not None
+            return self._keep(node, made)
         if b.type.rank != 2 or attrs.transpose_a or b.type.dtype not in _FLOATS:
             return False
         if self.tiling.bf16x2 is not None and runs_in_bf16x2(node, self.tiling.bf16x2):

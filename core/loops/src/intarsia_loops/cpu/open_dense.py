@@ -32,12 +32,11 @@ from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
-from .aliased_rows import APART, Rows, most_rows
+from .aliased_rows import APART, Rows, copied_rows, most_rows
 from .dense import ITEMS
 from .loops import (
     EpilogueStore,
     Source,
-    copy_rows,
     counted,
     let_all,
     load,
@@ -229,18 +228,14 @@ class _OpenProduct(Struct, frozen=True):
         shape = (most * size, self.left.k + APART)
         panel = Buffer("panel", shape, self.weight.dtype, MemoryScope.STACK)
 
-        def copied(r: PrimExpr) -> Stmt:
-            row = minimum(first + r, rows - 1)
-            return copy_rows(
-                self.left.k,
-                self.tiling.lanes,
-                lambda k: store(panel, (r, k), self.left.element(row, k)),
-            )
+        def given(r: PrimExpr | int, k: PrimExpr) -> PrimExpr:
+            return self.left.element(minimum(first + r, rows - 1), k)
 
         def element(row: PrimExpr | int, k: PrimExpr) -> PrimExpr:
             return load(panel, row - first, k)
 
-        filled = serial((end - begin) * size, copied, "r")
+        extent = ((end - begin) * size, self.left.k)
+        filled = copied_rows(panel, extent, self.tiling.lanes, given)
         loops = Allocate(panel, seq(filled, body(replace(self, copied=element))))
         return LetStmt(first, minimum(begin * size, rows - size), loops)
 

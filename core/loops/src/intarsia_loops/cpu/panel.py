@@ -20,6 +20,7 @@ from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, const, index
 from intarsia_ir.tir.stmt import Allocate, Stmt
 
+from .aliased_rows import APART, copied_rows
 from .loops import (
     EpilogueStore,
     Source,
@@ -182,7 +183,7 @@ class Panel(Struct, frozen=True):
         first, blocks, used = self.columns
         wanted = needs_copy(left) if tiling.copies_rows is None else tiling.copies_rows
         packed = left.copied or (wanted and blocks > 1)
-        panel = Buffer("panel", (size, depth + 16), weight.dtype, MemoryScope.STACK)
+        panel = Buffer("panel", (size, depth + APART), weight.dtype, MemoryScope.STACK)
 
         fetched = weight.shape[1] if self.is_ordered else depth  # with masks and places
 
@@ -220,11 +221,7 @@ class Panel(Struct, frozen=True):
         if not packed:
             return body
 
-        def copied(r: PrimExpr) -> Stmt:
-            return copy_rows(
-                depth,
-                tiling.lanes,
-                lambda k: store(panel, (r, k), left.element(start + r, low + k)),
-            )
-
-        return Allocate(panel, seq(serial(size, copied), body))
+        filled = copied_rows(
+            panel, (size, depth), tiling.lanes, lambda r, k: left.element(start + r, low + k)
+        )
+        return Allocate(panel, seq(filled, body))
