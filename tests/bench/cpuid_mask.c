@@ -3,8 +3,13 @@
 //
 // Linux lets a thread make CPUID fault (arch_prctl with ARCH_CPUID_FAULT; Intel's processors since
 // Ivy Bridge, AMD's since Zen 4); threads that it starts inherit that. The handler of SIGSEGV runs
-// the instruction with the fault switched off, takes bits away, and steps over it. Other handlers
-// of SIGSEGV stay behind this one: sigaction is replaced. CPUID_MASK names a row of `processors`.
+// the instruction with the fault switched off, takes bits away, and steps over it. CPUID_MASK names
+// a row of `processors`.
+//
+// Where the processor or its hypervisor has no such fault, cpuid_patch.c writes UD0, which is as long
+// and which compilers do not write, over CPUID in the libraries that CPUID_SITES lists. The handler
+// of SIGILL does then what that of SIGSEGV does. Other handlers of the signal stay behind this one:
+// sigaction is replaced.
 //
 // The dynamic linker has asked before this library is loaded; what it keeps is masked where it is
 // read through __x86_get_cpuid_feature_leaf. XGETBV does not fault: it says more than the masked
@@ -20,15 +25,16 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { SET_CPUID = 0x1012, EXTENDED = 0x80000001u };
+enum { SET_CPUID = 0x1012, EXTENDED = 0x80000001u, OF_AMD = 0x444d4163u };
 
 typedef struct { uint32_t eax, ebx, ecx, edx; } Registers;
 
 // What a processor keeps of leaf 1 (ECX), 7 (EBX, ECX, EDX), 7.1 (EAX) and 0x80000001 (ECX), and
-// its signature: family, model and stepping, by which compilers know it.
+// its signature: family, model and stepping, by which compilers know it. On a machine of AMD it is
+// that of the nearest one of AMD, as the vendor stays: leaves of caches differ by vendor.
 typedef struct {
     const char *name;
-    uint32_t signature, one_c, seven_b, seven_c, seven_d, more_a, extended_c;
+    uint32_t signature, of_amd, one_c, seven_b, seven_c, seven_d, more_a, extended_c;
     uint32_t states;  // of XCR0: 3 SSE, 7 AVX, 0xe7 AVX-512
 } Processor;
 
@@ -41,15 +47,20 @@ typedef struct {
 #define OLD_D (~(1u << 2 | 1u << 3 | 1u << 8 | 1u << 22 | 1u << 23 | 1u << 24 | 1u << 25))
 
 static const Processor processors[] = {
-    {"nehalem", 0x106a5, NOT_AVX, 0, 0, OLD_D, 0, ~(1u << 5), 3},
-    {"haswell", 0x306f2, ~0u, HASWELL_B, 0, OLD_D, 0, ~0u, 7},
-    {"alderlake", 0x90672, ~0u, HASWELL_B | 1u << 19 | 1u << 29, ALDERLAKE_C, OLD_D, 1u << 4, ~0u, 7},
-    {"skylake-avx512", 0x50654, ~0u, SKYLAKE_B, 0, OLD_D, 0, ~0u, 0xe7},
-    {"icelake-server", 0x606a6, ~0u, ICELAKE_B, ICELAKE_C, OLD_D, 0, ~0u, 0xe7},
+    {"nehalem", 0x106a5, 0x100fa0, NOT_AVX, 0, 0, OLD_D, 0, ~(1u << 5), 3},
+    {"haswell", 0x306f2, 0xa20f12, ~0u, HASWELL_B, 0, OLD_D, 0, ~0u, 7},
+    {"alderlake", 0x90672, 0xa20f12, ~0u, HASWELL_B | 1u << 19 | 1u << 29, ALDERLAKE_C, OLD_D, 1u << 4, ~0u, 7},
+    {"skylake-avx512", 0x50654, 0xa60f12, ~0u, SKYLAKE_B, 0, OLD_D, 0, ~0u, 0xe7},
+    {"icelake-server", 0x606a6, 0xa60f12, ~0u, ICELAKE_B, ICELAKE_C, OLD_D, 0, ~0u, 0xe7},
 };
 
 static const Processor *processor;
+static int trap;                 // the signal of CPUID: SIGSEGV, or SIGILL where it was replaced
 static struct sigaction behind;  // what others asked for
+
+static void let_through(int allowed) {
+    if (trap == SIGSEGV) syscall(SYS_arch_prctl, SET_CPUID, allowed);
+}
 
 static Registers ask(uint32_t leaf, uint32_t subleaf) {
     Registers r;
@@ -62,7 +73,7 @@ static Registers ask(uint32_t leaf, uint32_t subleaf) {
 static Registers masked(uint32_t leaf, uint32_t subleaf, Registers r) {
     const Processor *p = processor;
     if (leaf == 1) {
-        r.eax = p->signature;
+        r.eax = ask(0, 0).ecx == OF_AMD ? p->of_amd : p->signature;
         r.ecx &= p->one_c;
     } else if (leaf == 7 && subleaf == 0) {
         r.ebx &= p->seven_b;
@@ -87,7 +98,7 @@ static void pass_on(int number, siginfo_t *info, void *context) {
         behind.sa_handler(number);
     } else {
         struct sigaction plain = {.sa_handler = SIG_DFL};
-        syscall(SYS_arch_prctl, SET_CPUID, 1);
+        let_through(1);
         ((int (*)(int, const struct sigaction *, struct sigaction *))dlsym(
             RTLD_NEXT, "sigaction"))(number, &plain, 0);
     }
@@ -97,14 +108,16 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     greg_t *saved = ((ucontext_t *)context)->uc_mcontext.gregs;
     const unsigned char *at = (const unsigned char *)saved[REG_RIP];
     // A fault of memory has an address that is not there; this one is a general protection fault.
-    if (info->si_code != SI_KERNEL || at[0] != 0x0f || at[1] != 0xa2) {
+    int is_cpuid = trap == SIGILL ? at[0] == 0x0f && at[1] == 0xff
+                                  : info->si_code == SI_KERNEL && at[0] == 0x0f && at[1] == 0xa2;
+    if (!is_cpuid) {
         pass_on(number, info, context);
         return;
     }
     uint32_t leaf = (uint32_t)saved[REG_RAX], subleaf = (uint32_t)saved[REG_RCX];
-    syscall(SYS_arch_prctl, SET_CPUID, 1);
+    let_through(1);
     Registers r = masked(leaf, subleaf, ask(leaf, subleaf));
-    syscall(SYS_arch_prctl, SET_CPUID, 0);
+    let_through(0);
     saved[REG_RAX] = r.eax;
     saved[REG_RBX] = r.ebx;
     saved[REG_RCX] = r.ecx;
@@ -113,7 +126,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
 }
 
 int sigaction(int number, const struct sigaction *wanted, struct sigaction *old) {
-    if (number != SIGSEGV || !processor)
+    if (number != trap || !processor)
         return ((int (*)(int, const struct sigaction *, struct sigaction *))dlsym(
             RTLD_NEXT, "sigaction"))(number, wanted, old);
     if (old) *old = behind;
@@ -149,7 +162,8 @@ __attribute__((constructor)) static void begin(void) {
     struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
     int (*real)(int, const struct sigaction *, struct sigaction *) =
         (int (*)(int, const struct sigaction *, struct sigaction *))dlsym(RTLD_NEXT, "sigaction");
-    if (real(SIGSEGV, &ours, &behind) || syscall(SYS_arch_prctl, SET_CPUID, 0)) {
+    trap = getenv("CPUID_SITES") ? SIGILL : SIGSEGV;
+    if (real(trap, &ours, &behind) || (trap == SIGSEGV && syscall(SYS_arch_prctl, SET_CPUID, 0))) {
         fprintf(stderr, "this processor or kernel has no fault on CPUID\n");
         _exit(2);
     }

@@ -14,6 +14,15 @@ from .masked import MASKS, VARIABLE, compile_mask, main, masked_environment
 
 FLAGS = set(Path("/proc/cpuinfo").read_text().split()) if sys.platform == "linux" else set[str]()
 
+OF_AMD = {
+    "nehalem": "amdfam10",
+    "haswell": "znver3",
+    "alderlake": "znver3",
+    "skylake-avx512": "znver4",
+    "icelake-server": "znver4",
+}
+"""What LLVM calls a masked processor of AMD: the vendor stays."""
+
 ASK = """
 import faulthandler
 faulthandler.enable()
@@ -29,8 +38,8 @@ print("avx2" in ours, "avx512f" in ours, "avx512_vnni" in ours, "amx_int8" in ou
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library to preload, or skip."""
-    if "cpuid_fault" not in FLAGS or "avx512_vnni" not in FLAGS:
-        pytest.skip("needs a processor with AVX512-VNNI whose CPUID can fault")
+    if "avx512_vnni" not in FLAGS:
+        pytest.skip("needs a processor with AVX512-VNNI")
     try:
         return compile_mask(tmp_path_factory.mktemp("mask"))
     except FileNotFoundError as error:
@@ -44,8 +53,9 @@ def test_llvm_and_the_runtime_see_the_processor(name: str, library: Path) -> Non
     run = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
     avx2, avx512 = name != "nehalem", name in ("skylake-avx512", "icelake-server")
     vnni = name == "icelake-server"
+    shown = OF_AMD[name] if "AuthenticAMD" in FLAGS else name
     assert run.stdout.splitlines() == [
-        f"{name} {avx2} {avx512} {vnni}",
+        f"{shown} {avx2} {avx512} {vnni}",
         f"{avx2} {avx512} {vnni} False",
     ]
 
