@@ -12,8 +12,14 @@ from types import MappingProxyType
 
 from intarsia_ir.tir.expr import PrimExpr, cast, const, intrinsic
 from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
-from intarsia_loops.codegen.c_math import widened
-from intarsia_loops.cpu.exponential import erf_size, exp_single, sigmoid_of, softmax_exp, tanh_size
+from intarsia_loops.codegen.c_math import sigmoid, widened
+from intarsia_loops.cpu.exponential import (
+    erf_size,
+    exp_single,
+    sigmoid_single,
+    softmax_exp,
+    tanh_size,
+)
 from intarsia_runtime.dtype import DType
 
 
@@ -35,8 +41,7 @@ def _exp(x: PrimExpr) -> PrimExpr:
 
 def _sigmoid(x: PrimExpr) -> PrimExpr:
     wide = widened(x)
-    power = softmax_exp(-intrinsic(Intrinsic.ABS, wide))
-    return cast(sigmoid_of(wide, power), x.dtype)
+    return cast(sigmoid_single(wide), x.dtype) if wide.dtype is DType.FLOAT32 else sigmoid(x)
 
 
 def _tanh(x: PrimExpr) -> PrimExpr:

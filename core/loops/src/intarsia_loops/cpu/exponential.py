@@ -37,7 +37,7 @@ from intarsia_runtime.dtype import DType
 _MAGIC = 12582912.0 + 127.0
 """1.5 * 2**23 rounds what is added to it to whole numbers; 127 is the bias of exponents."""
 
-_LEAST = -127.0 * math.log(2.0)
+_LEAST, _MOST = -127.0 * math.log(2.0), 128.0 * math.log(2.0)
 _LN2 = (0.693359375, -2.12194440e-4)
 """The logarithm of 2 as a sum; products of the first with whole numbers are exact."""
 
@@ -91,10 +91,14 @@ def exp_single(x: PrimExpr) -> PrimExpr:
     return value * _power_of_two(half + 127) * _power_of_two(n - half + 127)
 
 
-def sigmoid_of(x: PrimExpr, power: PrimExpr) -> PrimExpr:
-    """Return ``1 / (1 + e**-x)`` without overflow, from ``power``, which is ``e**-|x|``."""
-    share = 1.0 / (power + 1.0)
-    return select(x < 0.0, power * share, share)
+def sigmoid_single(x: PrimExpr) -> PrimExpr:
+    """Return ``1 / (1 + e**-x)`` of float32.
+
+    ``n`` of the exponential is clamped to 128, whose scale is infinite: the result is 0 then, where
+    it were subnormal, or nearly so (``x`` below -88.4).
+    """
+    shifted, value = _split(minimum(maximum(0.0 - x, _LEAST), _MOST))
+    return 1.0 / (value * _power_of_two(intrinsic(Intrinsic.BITS, shifted)) + 1.0)
 
 
 def tanh_size(x: PrimExpr, power: PrimExpr) -> PrimExpr:

@@ -20,7 +20,7 @@ from intarsia_ir.tir.expr import (
     minimum,
 )
 from intarsia_ir.tir.intrinsic import Intrinsic
-from intarsia_loops.cpu.exponential import sigmoid_of, softmax_exp, tanh_size
+from intarsia_loops.cpu.exponential import sigmoid_single, softmax_exp, tanh_size
 from intarsia_runtime.dtype import DType
 
 from .polynomial import (
@@ -153,7 +153,11 @@ def log1p(x: PrimExpr) -> PrimExpr:
 
 def sigmoid(x: PrimExpr) -> PrimExpr:
     """``1 / (1 + e**-x)`` without overflow on either side."""
-    return sigmoid_of(x, exp_nonpositive(number(0.0, x) - magnitude(x)))
+    if x.dtype is DType.FLOAT32:
+        return sigmoid_single(x)
+    power = exp_nonpositive(number(0.0, x) - magnitude(x))
+    share = 1.0 / (power + 1.0)
+    return choose(x < 0.0, power * share, share)
 
 
 def tanh(x: PrimExpr) -> PrimExpr:
