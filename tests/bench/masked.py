@@ -6,8 +6,8 @@ asks CPUID is masked in the same way: our code generator, oneDNN, OpenVINO, and 
 has no switch of its own. Clocks, caches and ports stay those of this machine. See
 ``cpuid_mask.c``; needs Linux and a C compiler. Where CPUID does not fault (the flag ``cpuid_fault``
 of /proc/cpuinfo is missing, as on most virtual machines of AMD), ``cpuid_patch.c`` replaces the
-instruction in the libraries of :data:`PACKAGES` as they are loaded; ``objdump`` of binutils finds it,
-once for each library (a minute in all).
+instruction in the libraries of :data:`PACKAGES` as they are loaded; ``objdump`` of binutils finds
+it, once for each library (a minute in all).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _libraries() -> Iterator[Path]:
 
 
 def _site_lines(library: Path) -> str:
-    """Return a line for each CPUID of a library, as ``cpuid_patch.c`` reads them; kept in a cache."""
+    """Return a line for each CPUID of a library, as ``cpuid_patch.c`` reads them, from a cache."""
     objdump = shutil.which("objdump")
     if objdump is None:
         raise FileNotFoundError("no 'objdump' (package binutils), and CPUID does not fault here")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products whose rows lie 4096 bytes apart: a tile copies them, or not, with the same results."""
+"""Products whose rows compete for a cache: they are copied, or not, with the same results."""
 
 from __future__ import annotations
 
@@ -18,17 +18,33 @@ from intarsia_testkit.expressions import apply
 @pytest.mark.parametrize("columns", [16, 31, 64, 1200])
 @pytest.mark.parametrize(("rows", "depth"), [(31, 1024), (5, 1024), (29, 1023), (28, 16384)])
 def test_products_of_rows_in_one_set_of_a_cache(rows, depth, columns, cpu) -> None:
-    rng = np.random.default_rng(rows)
-    a = rng.standard_normal((rows, depth)).astype(np.float32)
-    b = rng.standard_normal((depth, columns)).astype(np.float32)
-    operands = [
-        Var(name, TensorType(array.shape, DType.FLOAT32)) for name, array in (("a", a), ("b", b))
-    ]
+    check_product((rows, depth), (depth, columns), cpu)
+
+
+@pytest.mark.parametrize("cpu", ["native", "haswell", "x86-64"])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((2, 100, 40), (2, 40, 1024)),  # all rows of ``b`` in one set
+        ((2, 250, 384), (2, 384, 64)),  # rows of which the sets hold a third
+        ((110, 256), (2, 256, 3136)),  # each row in a page of its own
+        ((250, 1024), (1, 1024, 289)),  # more rows than the cache has lines, and a column more
+    ],
+)
+def test_products_of_distant_rows(a: tuple[int, ...], b: tuple[int, ...], cpu: str) -> None:
+    check_product(a, b, cpu)
+
+
+def check_product(a: tuple[int, ...], b: tuple[int, ...], cpu: str) -> None:
+    """Compare a product of random numbers with NumPy."""
+    rng = np.random.default_rng(a[-2])
+    data = {"a": rng.standard_normal(a, np.float32), "b": rng.standard_normal(b, np.float32)}
+    operands = [Var(name, TensorType(x.shape, DType.FLOAT32)) for name, x in data.items()]
     model = IRModule.from_function(Function(tuple(operands), apply("matmul", *operands)))
     with intarsia.build(model, f"llvm -mcpu={cpu}").load() as executor:
-        (found,) = executor.run({"a": a, "b": b}).values()
-    wanted = a.astype(np.float64) @ b
-    np.testing.assert_allclose(np.asarray(found), wanted, atol=3e-6 * depth)
+        (found,) = executor.run(data).values()
+    wanted = data["a"].astype(np.float64) @ data["b"]
+    np.testing.assert_allclose(np.asarray(found), wanted, atol=3e-6 * a[-1])
 
 
 @pytest.mark.parametrize("cpu", ["native", "haswell"])

@@ -87,6 +87,22 @@ def test_rows_of_a_wide_result_are_written_in_order() -> None:
     assert text.index("for m in serial(2):") < text.index("for n in serial(min(13, 98 - ")
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "is_copied"),
+    [
+        ((17, 40), (40, 1024), True),  # rows 4096 bytes apart share a set, five passes of four rows
+        ((9, 40), (40, 1024), False),  # three passes
+        ((70, 70), (70, 1027), True),  # more rows than pages that are translated without a miss
+        ((17, 70), (70, 1027), False),  # five passes over rows of several sets
+        ((70, 70), (70, 24), False),  # rows that the cache holds
+    ],
+)
+def test_distant_rows_are_copied(a: tuple[int, int], b: tuple[int, int], is_copied: bool) -> None:
+    _, changed = _product(a, b, transpose_b=False)
+    (kernel,) = lower(changed, (), target=make_target(**SCHEDULES)).module.functions
+    assert (f"[(n * {b[0]}) + k, " in print_func(kernel)) == is_copied
+
+
 def test_stacks_of_panels() -> None:
     assert _agree((2, 3, 5, 6), (2, 3, 10, 6), transpose_b=True) == ["matmul"]
 

@@ -13,7 +13,7 @@ from intarsia_loops.cpu.conv import Convolution, conv_loops
 from intarsia_loops.cpu.dense import dense_loops, is_data_stationary, product_width
 from intarsia_loops.cpu.loops import load, store
 from intarsia_loops.cpu.panel import flat_rows
-from intarsia_loops.cpu.tiling import CpuTiling
+from intarsia_loops.cpu.tiling import CpuTiling, window_width
 from intarsia_loops.cpu.window import Window
 from intarsia_runtime.dtype import DType
 
@@ -104,15 +104,41 @@ def test_a_long_result_is_written_in_long_pieces(
 def test_threads_have_the_same_rows_in_kernel_after_kernel(
     rows: int, depth: int, outputs: int, items: list[int]
 ) -> None:
+    assert items_of_work(CpuTiling(16, 14), rows, depth, outputs) == items
+
+
+@pytest.mark.parametrize(
+    ("depth", "outputs", "items"),
+    [
+        (96, 384, [523]),  # each of 523 tiles of six rows goes through all weights
+        (256, 384, [22]),  # weights of 384 KiB, more than a panel may have
+        (96, 64, [8]),  # a result that stays in the second-level cache
+    ],
+)
+def test_short_vectors_write_long_rows_in_order(depth: int, outputs: int, items: list[int]) -> None:
+    assert items_of_work(CpuTiling(8, 6), 3136, depth, outputs)[:1] == items
+
+
+def items_of_work(tiling: CpuTiling, rows: int, depth: int, outputs: int) -> list[int]:
+    """Return the items of each loop that threads share, of a product."""
     data, result = Buffer("data", (rows, depth), F32), Buffer("result", (rows, outputs), F32)
-    weight = Buffer("weight", (outputs // 32, depth, 32), F32)
+    width = 2 * tiling.lanes
+    weight = Buffer("weight", (outputs // width, depth, width), F32)
 
     def epilogue(value: PrimExpr, at: tuple[PrimExpr, ...]) -> Stmt:
         return store(result, at, value)
 
-    body = dense_loops(CpuTiling(16, 14), flat_rows(data), weight, outputs, epilogue, [rows])
+    body = dense_loops(tiling, flat_rows(data), weight, outputs, epilogue, [rows])
     shared = [s for s in statements(body) if isinstance(s, For) and s.kind is ForKind.PARALLEL]
-    assert [s.extent.value for s in shared] == items
+    return [s.extent.value for s in shared]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "outputs", "width"),
+    [(8, 8, 8), (8, 16, 16), (8, 17, 24), (8, 24, 24), (8, 25, 16), (16, 40, 48), (1, 3, 2)],
+)
+def test_windows_of_three_vectors_are_one_block(lanes: int, outputs: int, width: int) -> None:
+    assert window_width(outputs, CpuTiling(lanes, 6)) == width
 
 
 @pytest.mark.parametrize(("rows", "most"), [(14, (28, 14, 9, 6)), (6, (12, 6, 4, 2))])

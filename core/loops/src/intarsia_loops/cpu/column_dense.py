@@ -62,7 +62,7 @@ from .loops import (
 )
 from .micro_kernel import register_tile
 from .packing import unpack_dense
-from .panel import Matrix
+from .panel import LINE, Matrix
 from .prefetch import prefetch_next_block
 from .tiling import CpuTiling, best_rows
 
@@ -275,7 +275,9 @@ def suits_column_dense(node: Call, attrs: Matmul.Attrs, tiling: CpuTiling) -> bo
     by_channels = -(-outputs // lanes) * (pixels * depth + exchanges)
     if pixels * a.dtype.bytes >= _PAGE_BYTES:
         by_channels += pixels * depth  # the copy: a load and a store for a vector
-        by_pixels *= _MANY_PAGES if depth >= _PAGES else 1
+        # The other form copies pixels too where vectors are shorter than a cache line.
+        if depth >= _PAGES and lanes * a.dtype.bytes >= LINE:
+            by_pixels *= _MANY_PAGES
     return by_channels < _GAIN * by_pixels
 
 

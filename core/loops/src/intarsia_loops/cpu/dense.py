@@ -19,7 +19,9 @@ Loops, outermost first::
   read them more slowly than weights from a shared one. Otherwise a thread keeps its weights and
   reads all rows (weight stationary).
 - Results above 1 MiB are written in pieces of up to four vectors (:func:`product_width`), because
-  hardware prefetchers follow stores in order.
+  hardware prefetchers follow stores in order. Where vectors are shorter than a cache line, a panel
+  is a single tile, and its rows are written from left to right, if all weights stay in the
+  second-level cache (3136 rows, K = 96, N = 384: 0.86 of the time, AVX2 on AMD Zen 4).
 
 The loop order is that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication"
 (ACM TOMS 2008), with B packed when compiling instead of at run time, as XNNPACK prepacks.
@@ -67,6 +69,15 @@ def product_width(rows: int, depth: int, outputs: int, tiling: CpuTiling) -> int
     return next((v * lanes for v in (4, 3) if outputs % (v * lanes) == 0), width)
 
 
+def _is_written_in_order(tiling: CpuTiling, left: Matrix, outputs: int, weight: Source) -> bool:
+    """Whether a tile goes through all weights, so that rows of the result are written whole."""
+    return (
+        LINE // 4 < tiling.lanes * 4 < LINE
+        and left.m * outputs * 4 >= _LONG_BYTES
+        and weight.bytes <= tiling.panel_bytes
+    )
+
+
 def dense_loops(
     tiling: CpuTiling,
     left: Matrix,
@@ -104,6 +115,8 @@ def dense_loops(
     panel = panel_rows(left.m, depth, rows, blocks, panel_bytes)
     if not is_streamed(weight) and _is_data_stationary(left, outputs, weight):
         panel = _stationary_rows(left, rows, blocks, panel)
+    if _is_written_in_order(tiling, left, outputs, weight):
+        panel = rows
 
     def item(start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
         panel_of_rows = Panel(

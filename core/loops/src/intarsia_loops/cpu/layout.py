@@ -104,7 +104,7 @@ from .relayout import (
     reshaped,
 )
 from .repeated_pixels import repeated_pixels
-from .tiling import CpuTiling, block_width
+from .tiling import CpuTiling, block_width, window_width
 
 _FLOATS = (DType.FLOAT32,)
 _POOLS = (MaxPool, AvgPool)
@@ -316,6 +316,8 @@ class _Layout(Struct):
         if kh * kw * groups * attrs.strides[0] * attrs.strides[1] == 1:
             *pixels, _ = tensor_type(source).shape
             width = product_width(typical(product(pixels), self.sizes), inner, outputs, self.tiling)
+        else:
+            width = window_width(outputs // groups, self.tiling)
         packed = self._pack(weight, ("conv", groups, width))
         return call(PackedConv, source, packed, attrs=attrs, span=node.span)
 

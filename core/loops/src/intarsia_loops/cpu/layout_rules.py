@@ -37,9 +37,9 @@ from intarsia_runtime.size import Dim
 
 from ..typical import has_open_size
 from .integer_sums import is_quantized_linear, multiplies_bytes
-from .matmul import transposes_panels
 from .nchw_conv import NchwGeometry, nchw_tile
 from .operators import PlaneConv, packed_attrs
+from .product_panels import transposes_panels
 from .relayout import TO_FIRST, moved, packed_deferred, reshaped
 from .tiling import CpuTiling
 

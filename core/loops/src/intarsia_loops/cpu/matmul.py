@@ -3,10 +3,11 @@
 
 Three forms:
 
-- ``B[K, N]`` is read where it lies: the register tile of ``micro_kernel.py``, 6 x 2 accumulators +
-  2 B + 1 A = 15 of 16 ymm (14 x 2 + 2 + 1 = 31 of 32 zmm). With M = 1 the tile is 1 row of up to 8
-  vectors: 8 accumulators + 8 B + 1 A = 17 is above 16 registers, but B is a memory operand of the
-  multiply-add then, which leaves 8 + 1.
+- ``B[K, N]`` is read where it lies, or copied where its rows are far apart
+  (``product_panels.py``): the register tile of ``micro_kernel.py``, 6 x 2 accumulators + 2 B + 1 A
+  = 15 of 16 ymm (14 x 2 + 2 + 1 = 31 of 32 zmm). With M = 1 the tile is 1 row of up to 8 vectors: 8
+  accumulators + 8 B + 1 A = 17 is above 16 registers, but B is a memory operand of the multiply-add
+  then, which leaves 8 + 1.
 - ``B[N, K]`` (transposed, as the keys of attention): a block of ``width`` columns is transposed
   into a packed panel ``[K, width]`` of at most 512 KiB on the stack, by squares in registers
   (:attr:`~.tiling.CpuTiling.transpose_registers`), then multiplied. The panel stays in the
@@ -27,7 +28,6 @@ from math import prod
 
 from msgspec import Struct
 
-from intarsia_ir.graph.types import TensorType
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
     BinaryOp,
@@ -54,67 +54,14 @@ from .loops import (
     parallel,
     seq,
     serial,
-    store,
     unflatten,
-    vectorized,
 )
 from .micro_kernel import register_tile
+from .product_panels import PANEL_BYTES, Product, copied_blocks
 from .tiling import CpuTiling, best_rows, block_width, column_parts
-
-PANEL_BYTES = 512 * 1024
-"""Most memory of a panel on the stack."""
 
 _MOST_VECTORS = 8
 _DOT_ROWS = 8
-
-
-class Product(Struct, frozen=True):
-    """Operands of a batch of products.
-
-    Attributes:
-        a: ``[..., M, K]``, or ``[..., K, M]`` if transposed.
-        b: ``[..., K, N]``, or ``[..., N, K]`` if transposed.
-        batch: Leading dimensions of the result.
-        m: Rows of the result.
-        n: Columns of the result.
-        k: Extent of the sum.
-        transpose_a: Whether ``a`` is transposed.
-        transpose_b: Whether ``b`` is transposed.
-    """
-
-    a: Buffer
-    b: Buffer
-    batch: tuple[int, ...]
-    m: int
-    n: int
-    k: int
-    transpose_a: bool
-    transpose_b: bool
-
-    @property
-    def is_row_by_rows(self) -> bool:
-        """Whether all of one row's elements meet those of rows of ``b``: no column is needed."""
-        return self.m == 1 and self.transpose_b and not self.transpose_a
-
-
-def transposes_panels(tiling: CpuTiling, b: TensorType, batch: Sequence[int]) -> bool:
-    """Whether :func:`matmul_loops` turns a transposed matrix round by itself, a panel at a time.
-
-    Not one that several products share: each of them would turn it round again.
-
-    Args:
-        tiling: Register tile.
-        b: Type of the transposed matrices.
-        batch: Leading dimensions of the result.
-    """
-    *own, columns, depth = b.static_shape
-    width = block_width(columns, tiling)
-    return (
-        tiling.transpose_registers is not None
-        and min(columns, depth) >= tiling.lanes
-        and prod(own) == prod(batch)
-        and depth * (width + tiling.lanes) * b.dtype.bytes <= PANEL_BYTES
-    )
 
 
 def matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueStore) -> Stmt | None:
@@ -134,7 +81,7 @@ def matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueStore) -
             pieces = -(-b // n)
             start = p % pieces * n
             count = n if b % n == 0 else minimum(index(n), b - start)
-            work_item = _MatmulWorkItem(p // pieces, start + f, count)
+            work_item = _MatmulWorkItem(p // pieces, start + f, count, n)
             return _blocks(tiling, product, work_item, (width, u), epilogue)
 
         stmts.append(parallel(prod(product.batch) * -(-blocks // blocks_per_item), item))
@@ -224,11 +171,12 @@ def _fits(product: Product, width: int) -> bool:
 
 
 class _MatmulWorkItem(Struct, frozen=True):
-    """``count`` blocks of columns from ``block`` on, of one product of the batch."""
+    """``count`` blocks of columns from ``block`` on, ``most`` at most, of one product."""
 
     number: PrimExpr
     block: PrimExpr
     count: PrimExpr | int
+    most: int
 
 
 def _blocks(
@@ -244,17 +192,15 @@ def _blocks(
     a_element = matrix_element(product.a, outer, product.batch, flipped=product.transpose_a)
     b_element = matrix_element(product.b, outer, product.batch, flipped=product.transpose_b)
     first = work_item.block * width
-    copied = product.transpose_b or used < width
-    # Squares at the end overlap those before: of the first columns some lie before the panel.
-    before = tiling.lanes if _turns_panels(tiling, product) and used % tiling.lanes else 0
-    panel = Buffer("panel", (product.k, before + width), product.b.dtype, MemoryScope.STACK)
-
-    def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
-        return load(panel, k[0], c + before) if copied else b_element(k[0], first + c)
-
     limit = best_rows(product.m, tiling.rows_for(width // tiling.lanes))
+    copy = copied_blocks(tiling, product, columns, work_item.most, -(-product.m // limit))
 
-    def tile(start: PrimExpr, count: int, skipped: PrimExpr | int, left: Rows) -> Stmt:
+    def tile(start: PrimExpr, count: int, n: PrimExpr | int, left: Rows) -> Stmt:
+        def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
+            if copy is None:
+                return b_element(k[0], first + (c + n * width))
+            return load(copy.panel, n * product.k + k[0], c + copy.before)
+
         return register_tile(
             tiling,
             rows=count,
@@ -262,9 +208,9 @@ def _blocks(
             largest=(limit, width),
             steps=(product.k,),
             left=lambda r, k: left(r, k[0]),
-            right=lambda k, c: right(k, c + skipped),
+            right=right,
             epilogue=lambda r, c, value: epilogue(
-                value, (*outer, start + r, first + (c + skipped))
+                value, (*outer, start + r, first + (c + n * width))
             ),
             dtype=product.a.dtype,
         )
@@ -273,7 +219,7 @@ def _blocks(
         def along(left: Rows) -> Stmt:
             if work_item.count == 1:
                 return tile(start, count, 0, left)
-            return serial(work_item.count, lambda n: tile(start, count, n * width, left), "n")
+            return serial(work_item.count, lambda n: tile(start, count, n, left), "n")
 
         def row(r: PrimExpr | int, k: PrimExpr) -> PrimExpr:
             return a_element(start + r, k)
@@ -283,90 +229,10 @@ def _blocks(
         return with_rows_apart(row, (count, product.k), product.a.dtype, tiling.lanes, along)
 
     body = for_parts(cut(product.m, limit), tiled, "m")
-    if not copied:
+    if copy is None:
         return body
-    filled = _filled(tiling, product, panel, (before, used), lambda k, c: b_element(k, first + c))
-    return Allocate(panel, seq(filled, body))
-
-
-def _turns_panels(tiling: CpuTiling, product: Product) -> bool:
-    """Whether panels are filled by squares that are transposed in registers."""
-    kind = TensorType(product.b.shape, product.b.dtype)
-    return product.transpose_b and transposes_panels(tiling, kind, product.batch)
-
-
-def _filled(
-    tiling: CpuTiling,
-    product: Product,
-    panel: Buffer,
-    columns: tuple[int, int],
-    element: Callable[[PrimExpr, PrimExpr], PrimExpr],
-) -> Stmt:
-    """Fill a panel with a block of ``b``, behind some columns that are not used."""
-    if _turns_panels(tiling, product):
-        return transpose_into_panel(tiling, product, panel, columns, element)
-    return _fill(product, panel, columns[1], element)
-
-
-def transpose_into_panel(
-    tiling: CpuTiling,
-    product: Product,
-    panel: Buffer,
-    columns: tuple[int, int],
-    element: Callable[[PrimExpr, PrimExpr], PrimExpr],
-) -> Stmt:
-    """Fill the panel with squares of ``b`` turned round; columns behind the last are 0."""
-    transpose_registers, lanes, depth = tiling.transpose_registers, tiling.lanes, product.k
-    before, used = columns
-    assert transpose_registers is not None  # or panels are filled element by element
-    starts = [min(c, used - lanes) for c in range(0, used, lanes)]
-
-    def vector(work_item: PrimExpr) -> PrimExpr:
-        assert isinstance(work_item, Load)  # as of every element
-        *outer, last = work_item.indices
-        return Load(work_item.buffer, (*outer, Ramp(last, 1, lanes)), work_item.dtype, lanes)
-
-    def square(k: PrimExpr, c: int) -> Stmt:
-        def write(number: int, value: PrimExpr) -> Stmt:
-            return Store(panel, (k + number, Ramp(index(c + before), 1, lanes)), value)
-
-        return transpose_registers([vector(element(k, index(c + i))) for i in range(lanes)], write)
-
-    def strip(k: PrimExpr) -> Stmt:
-        return seq(*(square(k, c) for c in starts))
-
-    stmts: list[Stmt] = []
-    rest = panel.shape[1] - before - used
-    if rest:
-        zero = const(0, panel.dtype)
-
-        def clear(k: PrimExpr) -> Stmt:
-            return vectorized(rest, lambda c: store(panel, (k, c + before + used), zero))
-
-        stmts.append(serial(depth, clear, "k"))
-    stmts.append(serial(depth // lanes, lambda k: strip(k * lanes), "k"))
-    if depth % lanes:
-        stmts.append(strip(index(depth - lanes)))
-    return seq(*stmts)
-
-
-def _fill(
-    product: Product, panel: Buffer, used: int, element: Callable[[PrimExpr, PrimExpr], PrimExpr]
-) -> Stmt:
-    """Copy a block of ``b`` into the panel; columns behind the last are 0."""
-    width = panel.shape[1]
-    zero = const(0, panel.dtype)
-
-    def row(k: PrimExpr) -> Stmt:
-        own = vectorized(used, lambda c: store(panel, (k, c), element(k, c)))
-        if product.transpose_b:
-            own = serial(used, lambda c: store(panel, (k, c), element(k, c)))
-        if used == width:
-            return own
-        rest = vectorized(width - used, lambda c: store(panel, (k, c + used), zero))
-        return seq(own, rest)
-
-    return serial(product.k, row, "k")
+    filled = copy.filled(tiling, product, work_item.count, lambda k, c: b_element(k, first + c))
+    return Allocate(copy.panel, seq(filled, body))
 
 
 def matrix_element(

@@ -48,8 +48,9 @@ from .loops import (
     unflatten,
     vectorized,
 )
-from .matmul import PANEL_BYTES, Product, matrix_element, transpose_into_panel
+from .matmul import matrix_element
 from .micro_kernel import register_tile
+from .product_panels import PANEL_BYTES, Product, transpose_into_panel
 from .row_tiles import for_row_tiles, tile_versions
 from .tiling import CpuTiling, best_rows, block_width
 

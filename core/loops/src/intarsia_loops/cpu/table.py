@@ -30,7 +30,7 @@ from .group import GroupOperands, anchored
 from .int4 import Int4Schedules
 from .int8x4_schedules import Int8x4Schedules, Schedule
 from .loops import load
-from .matmul import Product, matmul_loops
+from .matmul import matmul_loops
 from .nchw_conv import NchwConv, NchwGeometry, nchw_conv_loops
 from .nchw_depthwise import NchwDepthwiseConv, nchw_depthwise_loops
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
@@ -41,6 +41,7 @@ from .open_winograd import open_winograd_loops
 from .operators import ConvAttrs, Dense
 from .panel import flat_rows
 from .pools import PoolSchedules
+from .product_panels import Product
 from .recurrent import RecurrentSchedules
 from .tiling import CpuTiling
 from .window import Window, window_of
