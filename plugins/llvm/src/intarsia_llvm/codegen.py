@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -21,6 +22,17 @@ from .target import LlvmOptions, host_triple, machine
 _KERNELS_OF_PART = 3  # of 20 to 60 KB, nearly always
 
 
+def _warn_of_mode(options: LlvmOptions) -> None:
+    """Say where a mode of arithmetic that the user allows changes nothing."""
+    model = machine(options)
+    if options.fpmath_mode != "strict" and not model.multiplies_bf16:
+        warnings.warn(
+            f"'-fpmath-mode={options.fpmath_mode}' changes nothing: '{options.mcpu}' has no"
+            " instruction that multiplies bfloat16",
+            stacklevel=2,
+        )
+
+
 def tir_codegen(module: TensorModule, target: Target[LlvmOptions]) -> CompiledUnit:
     """Compile all kernels of ``module`` and its call plan.
 
@@ -33,6 +45,7 @@ def tir_codegen(module: TensorModule, target: Target[LlvmOptions]) -> CompiledUn
             the machine do not go together.
     """
     options = target.options
+    _warn_of_mode(options)
     if module.context.freestanding:
         # A tag of hardware says how many threads there are, and not that the program uses them.
         who = dict(target.origins).get("num-threads", "")

@@ -47,6 +47,9 @@ SIGNED_MATRIX = "llvm.aarch64.neon.smmla"
 BF16_DOT = "llvm.aarch64.neon.bfdot"
 """``dot(sum, a, b)``: a float32 ``sum`` and two products, of bfloat16 in words of 32 bits."""
 
+BF16_DOT_X86 = "llvm.x86.avx512bf16.dpbf16ps"
+"""The same sum on x86; subnormal operands and results are 0."""
+
 BF16_MATRIX = "llvm.aarch64.neon.bfmmla"
 """``add(sums, a, b)``: sums of products of 4 bfloat16 of two rows and two columns."""
 
@@ -153,7 +156,8 @@ FUNCTIONS = {
         CodegenSignature(3, frozenset({DType.INT32})),
     ),
     **dict.fromkeys(
-        (BF16_DOT, BF16_MATRIX), CodegenSignature(3, frozenset({DType.FLOAT32, DType.INT32}))
+        (BF16_DOT, BF16_DOT_X86, BF16_MATRIX),
+        CodegenSignature(3, frozenset({DType.FLOAT32, DType.INT32})),
     ),
     DOT_OF_JOINED: CodegenSignature(5, frozenset({DType.INT32})),
     **{

@@ -27,6 +27,7 @@ class CodegenMachine(NamedTuple):
         scale: Whether an instruction multiplies floats by powers of two.
         amx: Whether there is a unit that multiplies matrices of bytes.
         amx_bf16: Whether there is one for bfloat16, which may multiply float32.
+        bf16_dot: Whether one adds up two products of bfloat16, and may (AVX512-BF16).
         bf16_matrix: Whether an instruction multiplies two rows of bfloat16 by two columns, and may.
         bfloat: Whether instructions convert bfloat16, and may: they take subnormal numbers for 0.
     """
@@ -50,4 +51,10 @@ class CodegenMachine(NamedTuple):
     signed_dot: bool = False
     signed_matrix: bool = False
     signed_pairs: bool = False
+    bf16_dot: bool = False
     bf16_matrix: bool = False
+
+    @property
+    def multiplies_bf16(self) -> bool:
+        """Whether products of float32 may be computed in bfloat16, and are."""
+        return self.amx_bf16 or self.bf16_dot or self.bf16_matrix

@@ -143,7 +143,7 @@ class LlvmOptions:
         "strict",
         choices=("strict", "bf16"),
         doc="what fp32 convolutions and products with constant weights may compute in: bf16, where"
-        " the processor multiplies matrices of it (AMX, BFMMLA); values between stay in it",
+        " the processor multiplies it (AMX, AVX512-BF16, BFMMLA); values between stay in it",
     )
 
 
@@ -419,7 +419,8 @@ def _x86_machine(options: LlvmOptions) -> CodegenMachine:
     lanes = 16 if wide else 8 if "avx" in active else 4
     dot = "avxvnni" in active or (wide and "avx512vnni" in active)
     tiles = wide and "amx-tile" in active
-    amx_bf16 = options.fpmath_mode == "bf16" and tiles and "amx-bf16" in active
+    bf16 = options.fpmath_mode == "bf16" and wide
+    amx_bf16 = bf16 and tiles and "amx-bf16" in active
     return CodegenMachine(
         options.mtriple,
         "x86-64",
@@ -433,7 +434,8 @@ def _x86_machine(options: LlvmOptions) -> CodegenMachine:
         scale=wide,
         amx=tiles and "amx-int8" in active,
         amx_bf16=amx_bf16,
-        bfloat=amx_bf16 and "avx512bf16" in active,
+        bf16_dot=bf16 and not amx_bf16 and "avx512bf16" in active,
+        bfloat=bf16 and "avx512bf16" in active,
         pairs=lanes == 4 or {16: "avx512bw", 8: "avx2"}[lanes] in active,  # all have SSE2
         byte_pairs={16: "avx512bw", 8: "avx2", 4: "ssse3"}[lanes] in active,
     )

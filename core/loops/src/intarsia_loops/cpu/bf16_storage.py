@@ -37,21 +37,23 @@ _SAME = (Reshape, Concatenate, MaxPool)
 def runs_in_bf16x2(node: Expr, how: Bf16x2) -> bool:
     """Whether a call is a product of float32 with constant weights that bfloat16 is faster for.
 
-    A matrix unit takes known sizes only.
+    A matrix unit takes images of known sizes, and no lines.
     """
     if not isinstance(node, Call) or node.op not in (Conv, Matmul):
         return False
     data, weight, unit = tensor_type(node.args[0]), node.args[1], how.unit
     if data.dtype is not DType.FLOAT32 or not isinstance(weight, Constant):
         return False
-    if has_open_size(node) if unit is not None else isinstance(data.shape[1], Dim):
+    if unit is not None and has_open_size(node):
         return False
     if data.is_static and not data.elements:
         return False
     match node.attrs:
-        case Conv.Attrs(groups=groups, dilation=dilation) if data.rank == 4:
+        case Conv.Attrs(groups=groups, dilation=dilation) if data.rank == 4 or unit is None:
             inner = weight.data.shape[1]
             if weight.data.size == 0 or (groups > 1 and inner % BF16_PER_WORD):
+                return False
+            if isinstance(data.shape[1], Dim):
                 return False
             if unit is None:
                 return inner > 1

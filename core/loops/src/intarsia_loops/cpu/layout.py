@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from msgspec import Struct, field
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from intarsia_ir.capabilities import WINOGRAD
 from intarsia_ir.graph.expr import (
@@ -47,14 +47,8 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import product
 
 from ..typical import has_open_size, typical
-from .bf16_storage import bf16_blocks, bf16_source, is_depthwise, runs_in_bf16x2
-from .bf16x2 import (
-    Bf16ConvAttrs,
-    Bf16DenseAttrs,
-    Bf16x2Conv,
-    Bf16x2Dense,
-    padded_channels,
-)
+from .bf16_products import bf16x2_conv, bf16x2_dense
+from .bf16_storage import bf16_source, is_depthwise, runs_in_bf16x2
 from .column_dense import column_dense, suits_column_dense
 from .dense import product_width
 from .integer_sums import conv_sums_of, dense_sums_of, is_quantized_linear
@@ -88,7 +82,7 @@ from .operators import (
 )
 from .packed_layers import packed_layer
 from .pools import suits_nchw_pool
-from .quantize import conv_of, dense_of, padded
+from .quantize import conv_of, dense_of
 from .relayout import (
     LINES_LAST,
     TO_FIRST,
@@ -251,8 +245,9 @@ class _Layout(Struct):
         if planes and not has_open_size(node) and suits_nchw_depthwise(node, self.tiling):
             self.first[node] = depthwise_planes(node, [self.plain(arg) for arg in node.args])
             return True
-        if self.tiling.bf16x2 is not None and runs_in_bf16x2(node, self.tiling.bf16x2):
-            result = self._bf16x2_conv(node)
+        if self._is_narrow(node):
+            source = self.channels_last(bf16_source(data))
+            result = bf16x2_conv(node, source, self.tiling, self._pack)
         elif planes and self._plane_conv(node):
             return True
         else:
@@ -321,25 +316,9 @@ class _Layout(Struct):
         packed = self._pack(weight, ("conv", groups, width))
         return call(PackedConv, source, packed, attrs=attrs, span=node.span)
 
-    def _bf16x2_conv(self, node: Call) -> Expr:
-        """A convolution in bfloat16."""
-        source, weight = self.channels_last(bf16_source(node.args[0])), node.args[1]
-        plain = packed_attrs(node, weight)
-        groups, channels = plain.groups, padded_channels(tensor_type(weight).static_shape[1])
-        source = padded(source, channels * groups, 0)
-        width, paired = bf16_blocks(plain.outputs // groups, channels, self.tiling)
-        packed = self._pack(weight, ("pair_conv", groups, width, paired))
-        attrs = Bf16ConvAttrs(**asdict(plain), is_paired=paired)
-        return call(Bf16x2Conv, source, packed, attrs=attrs, span=node.span)
-
-    def _bf16x2_dense(self, node: Call, weight: Constant, flipped: bool) -> Expr:
-        """A product in bfloat16."""
-        depth, outputs = weight.data.shape[::-1] if flipped else weight.data.shape
-        width, paired = bf16_blocks(outputs, depth, self.tiling)
-        packed = self._pack(weight, ("pair_dense", flipped, width, paired))
-        operands = self.plain(bf16_source(node.args[0])), packed
-        attrs = Bf16DenseAttrs(outputs=outputs, is_paired=paired)
-        return call(Bf16x2Dense, *operands, attrs=attrs, span=node.span)
+    def _is_narrow(self, node: Call) -> bool:
+        """Whether a call runs in bfloat16."""
+        return self.tiling.bf16x2 is not None and runs_in_bf16x2(node, self.tiling.bf16x2)
 
     def _pack(self, weight: Expr, how: tuple[object, ...]) -> Expr:
         key = (weight, *how)
@@ -362,8 +341,9 @@ class _Layout(Struct):
         wide = of_height_one(node, [given, *(self.plain(arg) for arg in others)])
         if wide is None:
             return False
+        is_narrow = self._is_narrow(node)
         is_depthwise_line = not is_open and suits_line(data, wide, self.tiling)
-        if is_depthwise_line or suits_nchw_conv(wide, self.tiling):
+        if not is_narrow and (is_depthwise_line or suits_nchw_conv(wide, self.tiling)):
             args = (as_image(self.plain(data)), *wide.args[1:])
             planes = (
                 depthwise_planes(wide, args)
@@ -373,8 +353,14 @@ class _Layout(Struct):
             self.first[node] = reshaped(planes, tensor_type(node).shape)
             return True
         source, weight, *bias = wide.args
+        if is_narrow:
+            data = bf16_source(data)
+            source = as_image(self.plain(data))
         source = self.channels_last(data) if is_open else moved(source, TO_LAST)
-        result = self._packed_conv(wide, source, weight)
+        if is_narrow:
+            result = bf16x2_conv(wide, source, self.tiling, self._pack)
+        else:
+            result = self._packed_conv(wide, source, weight)
         for term in bias:
             result = call(Add, result, term, span=node.span)
         if is_open:
@@ -401,9 +387,10 @@ class _Layout(Struct):
             return self._keep(node, made)
         if b.type.rank != 2 or attrs.transpose_a or b.type.dtype not in _FLOATS:
             return False
-        if self.tiling.bf16x2 is not None and runs_in_bf16x2(node, self.tiling.bf16x2):
-            self.first[node] = self._bf16x2_dense(node, b, attrs.transpose_b)
-            return True
+        if self._is_narrow(node):
+            source, flipped = self.plain(bf16_source(a)), attrs.transpose_b
+            made = bf16x2_dense(node, source, self.tiling, self._pack, flipped=flipped)
+            return self._keep(node, made)
         *rows, _ = tensor_type(a).shape
         depth, outputs = b.data.shape[::-1] if attrs.transpose_b else b.data.shape
         count = typical(product(rows), self.sizes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from intarsia_ir.tir.expr import CallTarget
 
-from ..functions import BF16_DOT, SIGNED_DOT, SIGNED_DOT_OF_NARROW
+from ..functions import BF16_DOT, BF16_DOT_X86, SIGNED_DOT, SIGNED_DOT_OF_NARROW
 from .spelling import vector_type
 from .writer import FunctionWriter
 
@@ -26,13 +26,15 @@ def emit_signed_dot(w: FunctionWriter, call: CallTarget, args: list[str]) -> str
 
 
 def emit_bf16_dot(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
-    """Add by ``BFDOT`` or ``BFMMLA``, of vectors of bfloat16, to float32."""
+    """Add by ``BFDOT``, ``BFMMLA`` or ``VDPBF16PS``, of vectors of bfloat16, to float32."""
     total, words = vector_type("float", call.lanes), vector_type("i32", call.lanes)
     brain = vector_type("bfloat", 2 * call.lanes)
     left, right = (w.once(f"bitcast {words} {word} to {brain}", word) for word in args[1:])
     name = call.function
     if name == BF16_DOT:
         name, left, right = f"{name}.v{call.lanes}f32.v{2 * call.lanes}bf16", right, left
+    elif name == BF16_DOT_X86:
+        name = f"{name}.{32 * call.lanes}"
     function = w.declarations.use(total, name, (total, brain, brain))
     return w.emit(f"call {total} {function}({total} {args[0]}, {brain} {left}, {brain} {right})")
 

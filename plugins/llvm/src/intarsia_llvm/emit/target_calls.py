@@ -14,6 +14,7 @@ from ..functions import (
     ANGLE_REST,
     ANGLE_TURNS,
     BF16_DOT,
+    BF16_DOT_X86,
     BF16_MATRIX,
     DEINTERLEAVE,
     DOT,
@@ -149,7 +150,7 @@ _WRITERS: Mapping[str, WriteCall] = MappingProxyType(
         **dict.fromkeys(
             (SIGNED_DOT, SIGNED_MATRIX, UNSIGNED_DOT, UNSIGNED_MATRIX), emit_signed_dot
         ),
-        **dict.fromkeys((BF16_DOT, BF16_MATRIX), emit_bf16_dot),
+        **dict.fromkeys((BF16_DOT, BF16_DOT_X86, BF16_MATRIX), emit_bf16_dot),
         **dict.fromkeys((SIGNED_DOT_BY_PAIRS, SIGNED_DOT_OF_NARROW), emit_signed_dot_by_pairs),
         DOT_BY_PAIRS: emit_dot_by_pairs,
         DOT_OF_NARROW: emit_dot_of_narrow,

@@ -37,6 +37,7 @@ from intarsia_runtime.size import Size
 from ..amx import Amx
 from ..functions import (
     BF16_DOT,
+    BF16_DOT_X86,
     BF16_MATRIX,
     DEINTERLEAVE,
     DOT,
@@ -135,6 +136,8 @@ def _bf16x2(machine: CodegenMachine) -> Bf16x2 | None:
     """Return how bfloat16 is multiplied, if it may be."""
     if machine.amx_bf16:
         return Bf16x2(load_word, Amx(sums=DType.FLOAT32))
+    if machine.bf16_dot:
+        return Bf16x2(load_word, None, partial(add_products, BF16_DOT_X86))
     if not machine.bf16_matrix:
         return None
     dot, matrix = (partial(add_products, name) for name in (BF16_DOT, BF16_MATRIX))
