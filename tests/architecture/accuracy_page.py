@@ -19,7 +19,7 @@ rounded, 0 is for what rounds nothing. Exact values are mpmath's. Every function
 use it, and with every special value (infinities, NaN, zeros of both signs, subnormal numbers), in
 pairs if it takes two. A NaN, an infinity or the sign of a zero that is not as IEEE 754 and C99 want
 it would stand here as *wrong*. NaN is quiet. A float32 `sigmoid` may be 0 where the exact value is
-subnormal, below -87.3: so it is with `llvm` and `c`, as a subnormal result takes some 150 cycles.
+subnormal: so it is below -88.4 with `llvm` and `c`, as a subnormal result takes some 150 cycles.
 
 `llvm` computes with polynomials of its own, in vectors, and `c` does so for `erf`, `exp`, `sigmoid`
 and `tanh` of float32 and float16. Else `c` and `cuda -emulate` call the C library (here {libc} on

@@ -17,8 +17,7 @@ from intarsia_loops.cpu.exponential import (
     erf_size,
     exp_single,
     sigmoid_single,
-    softmax_exp,
-    tanh_size,
+    tanh_single,
 )
 from intarsia_runtime.dtype import DType
 
@@ -48,8 +47,7 @@ def _tanh(x: PrimExpr) -> PrimExpr:
     wide = widened(x)
     if wide.dtype is not DType.FLOAT32:
         return intrinsic(Intrinsic.TANH, x)
-    size = tanh_size(wide, softmax_exp(intrinsic(Intrinsic.ABS, wide) * -2.0))
-    return cast(intrinsic(Intrinsic.COPYSIGN, size, wide), x.dtype)
+    return cast(intrinsic(Intrinsic.COPYSIGN, tanh_single(wide), wide), x.dtype)
 
 
 def _erf(x: PrimExpr) -> PrimExpr:

@@ -59,19 +59,31 @@ def softmax_exp(x: PrimExpr) -> PrimExpr:
     """
     if x.dtype is not DType.FLOAT32:
         return intrinsic(Intrinsic.EXP, x)
-    shifted, value = _split(maximum(x, _LEAST))
-    return value * _power_of_two(intrinsic(Intrinsic.BITS, shifted))
+    shifted, r = _split(maximum(x, _LEAST))
+    return _power(r) * _power_of_two(intrinsic(Intrinsic.BITS, shifted))
 
 
 def _split(inside: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-    """Return a float whose lowest bits are ``n`` with the bias of exponents, and ``e**r``."""
+    """Return a float whose lowest bits are ``n`` with the bias of exponents, and ``r``."""
     shifted = inside * math.log2(math.e) + _MAGIC
     whole = shifted - _MAGIC
-    r = inside - whole * _LN2[0] - whole * _LN2[1]
+    return shifted, inside - whole * _LN2[0] - whole * _LN2[1]
+
+
+def _power(r: PrimExpr) -> PrimExpr:
+    """Return ``e**r``."""
     a, b, c, d, e = _POLYNOMIAL
     square = r * r
     q = ((r * a + b) * square + (r * c + d)) * square + (r * e + 1.0)
-    return shifted, q * r + 1.0
+    return q * r + 1.0
+
+
+def _growth(r: PrimExpr) -> PrimExpr:
+    """Return ``e**r - 1``, whose error is small beside it: the last step adds ``r``."""
+    a, b, c, d, e = _POLYNOMIAL
+    square = r * r
+    q = (square * a + (r * b + c)) * square + (r * d + e)
+    return q * square + r
 
 
 def _power_of_two(biased: PrimExpr) -> PrimExpr:
@@ -85,10 +97,10 @@ def exp_single(x: PrimExpr) -> PrimExpr:
 
     The scale is a product of two powers, as ``2**n`` may be subnormal or infinite.
     """
-    shifted, value = _split(minimum(maximum(x, -104.0), 89.0))
+    shifted, r = _split(minimum(maximum(x, -104.0), 89.0))
     n = intrinsic(Intrinsic.BITS, shifted) - intrinsic(Intrinsic.BITS, const(_MAGIC, x.dtype))
     half = binary(BinaryOp.SHR, n, const(1, DType.INT32))
-    return value * _power_of_two(half + 127) * _power_of_two(n - half + 127)
+    return _power(r) * _power_of_two(half + 127) * _power_of_two(n - half + 127)
 
 
 def sigmoid_single(x: PrimExpr) -> PrimExpr:
@@ -97,26 +109,20 @@ def sigmoid_single(x: PrimExpr) -> PrimExpr:
     ``n`` of the exponential is clamped to 128, whose scale is infinite: the result is 0 then, where
     it were subnormal, or nearly so (``x`` below -88.4).
     """
-    shifted, value = _split(minimum(maximum(0.0 - x, _LEAST), _MOST))
-    return 1.0 / (value * _power_of_two(intrinsic(Intrinsic.BITS, shifted)) + 1.0)
+    shifted, r = _split(minimum(maximum(0.0 - x, _LEAST), _MOST))
+    return 1.0 / (_power(r) * _power_of_two(intrinsic(Intrinsic.BITS, shifted)) + 1.0)
 
 
-def tanh_size(x: PrimExpr, power: PrimExpr) -> PrimExpr:
-    """Return the hyperbolic tangent but for the sign of what is far from 0, of float32.
+def tanh_single(x: PrimExpr) -> PrimExpr:
+    """Return the hyperbolic tangent of float32 but for the sign of zero.
 
-    A polynomial around 0, ``1 - 2 e**-2|x| / (e**-2|x| + 1)`` further out.
-
-    Args:
-        x: The argument.
-        power: ``e**(-2 |x|)``.
+    ``(e**2x - 1) / (e**2x + 1)``, where ``e**2x - 1`` is ``2**n (e**r - 1) + (2**n - 1)``, of which
+    nothing is lost around 0, where ``n`` is 0. From 10 on the quotient is 1.
     """
-    z = x * x
-    near = z * -5.70498872745e-3 + 2.06390887954e-2
-    near = near * z - 5.37397155531e-2
-    near = near * z + 1.33314422036e-1
-    near = near * z - 3.33332819422e-1
-    far = 1.0 - power * 2.0 / (power + 1.0)
-    return select(intrinsic(Intrinsic.ABS, x) < 0.625, x * z * near + x, far)
+    shifted, r = _split(minimum(maximum(x * 2.0, -20.0), 20.0))
+    scale = _power_of_two(intrinsic(Intrinsic.BITS, shifted))
+    less = scale * _growth(r) + (scale - 1.0)
+    return less / (less + 2.0)
 
 
 def erf_size(x: PrimExpr) -> PrimExpr:

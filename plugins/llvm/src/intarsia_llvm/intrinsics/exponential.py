@@ -20,7 +20,7 @@ from intarsia_ir.tir.expr import (
     minimum,
 )
 from intarsia_ir.tir.intrinsic import Intrinsic
-from intarsia_loops.cpu.exponential import sigmoid_single, softmax_exp, tanh_size
+from intarsia_loops.cpu.exponential import sigmoid_single, softmax_exp, tanh_single
 from intarsia_runtime.dtype import DType
 
 from .polynomial import (
@@ -161,12 +161,11 @@ def sigmoid(x: PrimExpr) -> PrimExpr:
 
 
 def tanh(x: PrimExpr) -> PrimExpr:
-    """A polynomial around 0, ``1 - 2 e**-2x / (e**-2x + 1)`` further out."""
-    size = magnitude(x)
-    e = exp_nonpositive(size * -2.0)
+    """A polynomial around 0, ``1 - 2 e**-2x / (e**-2x + 1)`` further out; of float32 a quotient."""
     if x.dtype is DType.FLOAT32:
-        return copy_sign(tanh_size(x, e), x)
-    z = x * x
+        return copy_sign(tanh_single(x), x)
+    size, z = magnitude(x), x * x
+    e = exp(size * -2.0)
     top = (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3)
     bottom = (1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3)
     near = x * z * (horner(z, top) / horner(z, bottom, monic=True)) + x
