@@ -23,6 +23,7 @@ from intarsia_ir.tir.expr import (
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_runtime.dtype import DType
 
+from .neon_narrow import emit_saturated, narrows
 from .spelling import float_text, int_text, overload, register_type, splat, vector_type
 from .writer import FunctionWriter
 
@@ -100,6 +101,8 @@ def emit_rounded_integer(w: FunctionWriter, value: str, found: Rounded, lanes: i
     """Write the integer; ``value`` is that of ``found.x``, and 0 stands for NaN."""
     if w.declarations.packs and lanes == _PACKED_LANES and _fits_packs(found):
         return _packed(w, value, found)
+    if narrows(w, lanes):
+        return _narrowed(w, value, found, lanes)
     limited = _limited(w, value, found, lanes)
     old, wide = register_type(_FLOAT, lanes), register_type(DType.INT32, lanes)
     if w.declarations.rounds and lanes in _ROUNDING_LANES:
@@ -155,6 +158,15 @@ def _packed(w: FunctionWriter, value: str, found: Rounded) -> str:
     packed = w.emit(f"call {bytes_} {narrow}({half} {halves}, {half} {halves})")
     first = ", ".join(f"i32 {lane}" for lane in range(lanes))
     return w.emit(f"shufflevector {bytes_} {packed}, {bytes_} poison, <{lanes} x i32> <{first}>")
+
+
+def _narrowed(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
+    """Convert by instructions of NEON, which saturate. NaN stays NaN when ``zero`` is added."""
+    if not found.zero:
+        return emit_saturated(w, value, found.kind, lanes, nearest=True)
+    kind = register_type(_FLOAT, lanes)
+    value = w.emit(f"fadd {kind} {_round(w, value, lanes)}, {_splat(found.zero, lanes)}")
+    return emit_saturated(w, value, found.kind, lanes)
 
 
 def emit_rounded_float(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:

@@ -127,6 +127,7 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
         bf16x2=_bf16x2(machine),
         deinterleave=deinterleave,
         left_lanes=left_lanes if by_lane else None,
+        byte_vectors=2 if is_neon else 1,
         transpose_registers=transpose_registers if lanes > 1 else None,
     )
 
