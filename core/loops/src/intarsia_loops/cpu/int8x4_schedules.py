@@ -119,8 +119,6 @@ class Int8x4Schedules(Struct, frozen=True):
         if attrs.is_narrow and int8x4.add_narrow is not None:
             plain_add, plain = int8x4.add_narrow, replace(plain, rows=int8x4.narrow_rows)
         pairs, add = int8x4.row_pairs if attrs.is_paired else None, plain_add
-        if pairs is not None:
-            plain = replace(plain, rows=pairs.rows)
         if int8x4.add_unsigned is not None and not signed and not attrs.signed:
             add = int8x4.add_unsigned
             if pairs is not None and pairs.add_unsigned is not None:

@@ -104,7 +104,7 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
                 partial(add_products, name)
                 for name in (SIGNED_MATRIX, UNSIGNED_DOT, UNSIGNED_MATRIX)
             )
-            pairs = RowPairs(by_rows, exchange, words_along, 11, rows_of_unsigned)
+            pairs = RowPairs(by_rows, exchange, words_along, rows_of_unsigned)
             int8x4 = replace(int8x4, add_unsigned=of_unsigned, row_pairs=pairs)
     elif machine.signed_pairs:
         # Products of both halves, and a word in all lanes, take registers of two rows of sums.
@@ -139,7 +139,7 @@ def _bf16x2(machine: CodegenMachine) -> Bf16x2 | None:
     if not machine.bf16_matrix:
         return None
     dot, matrix = (partial(add_products, name) for name in (BF16_DOT, BF16_MATRIX))
-    return Bf16x2(load_word, None, dot, RowPairs(matrix, exchange, words_along, 11))
+    return Bf16x2(load_word, None, dot, RowPairs(matrix, exchange, words_along))
 
 
 def load_word(first: PrimExpr) -> PrimExpr:
