@@ -56,6 +56,8 @@ def test_outputs_are_those_of_onnx_runtime(tmp_path, name, processor):
         ("int8 3x3 convolution", "cortex-a72", 0.32),
         ("int8 product", "cortex-a76", 0.09),
         ("int8 3x3 convolution", "cortex-a76", 0.09),
+        ("uint8 product", "cortex-a76", 0.09),
+        ("uint8 3x3 convolution", "cortex-a76", 0.09),
         ("int8 product", "neoverse-n2", 0.06),
         ("int8 3x3 convolution", "neoverse-n2", 0.06),
         ("uint8 product", "neoverse-n2", 0.06),
