@@ -52,6 +52,8 @@ def test_outputs_are_those_of_onnx_runtime(tmp_path, name, processor):
     [
         ("float32 product", "cortex-a72", 0.32),
         ("float16 product", "cortex-a76", 0.32),
+        ("float16 product in float16", "cortex-a76", 0.15),
+        ("float16 3x3 convolution in float16", "cortex-a76", 0.16),
         ("int8 product", "cortex-a72", 0.32),
         ("int8 3x3 convolution", "cortex-a72", 0.32),
         ("int8 product", "cortex-a76", 0.09),

@@ -53,8 +53,11 @@ BF16_MATRIX = "llvm.aarch64.neon.bfmmla"
 UNSIGNED_MATRIX = "llvm.aarch64.neon.usmmla"
 """The same sums of unsigned bytes of the rows."""
 
-SPLATS = tuple(f"llvm.splat.{lane}" for lane in range(4))
-"""A lane of a vector of four in all lanes, which NEON's instructions multiply by as it is."""
+FMA = "llvm.fma"
+"""``fma(a, b, sum)``: rounded once; of float16, too, where instructions compute in it."""
+
+SPLATS = tuple(f"llvm.splat.{lane}" for lane in range(8))
+"""A lane of a vector in all lanes, which NEON's instructions multiply by as it is."""
 
 DOT_BY_PAIRS = "llvm.pairs"
 """The same sum by products of 16-bit integers, of which an instruction adds up pairs."""
@@ -119,7 +122,7 @@ MOST_SLOTS = 64
 """Bits of the word in which threads claim slots; more threads than slots take turns."""
 
 FUNCTIONS = {
-    "llvm.fma": CodegenSignature(3, _REAL),
+    FMA: CodegenSignature(3, _REAL | {DType.FLOAT16}),
     "llvm.copysign": CodegenSignature(2, _REAL),
     "llvm.minnum": CodegenSignature(2, _REAL),
     "llvm.maxnum": CodegenSignature(2, _REAL),

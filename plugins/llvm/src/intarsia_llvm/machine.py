@@ -28,6 +28,7 @@ class CodegenMachine(NamedTuple):
         amx: Whether there is a unit that multiplies matrices of bytes.
         amx_bf16: Whether there is one for bfloat16, which may multiply float32.
         bf16_matrix: Whether an instruction multiplies two rows of bfloat16 by two columns, and may.
+        half_sums: Whether one multiplies and adds float16, and sums may be of it.
         bfloat: Whether instructions convert bfloat16, and may: they take subnormal numbers for 0.
     """
 
@@ -51,3 +52,4 @@ class CodegenMachine(NamedTuple):
     signed_matrix: bool = False
     signed_pairs: bool = False
     bf16_matrix: bool = False
+    half_sums: bool = False

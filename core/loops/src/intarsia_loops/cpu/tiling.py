@@ -58,6 +58,7 @@ class CpuTiling(Struct, frozen=True):
             at ``element``, in all lanes, where instructions multiply by a lane of a register
             (NEON); ``None`` if elements are loaded one by one. Each row then has a register of A.
         row_pairs: What multiplies two rows of a tile at a time; ``None`` if nothing does.
+        float16: The tile of float16 products that add up in float16; ``None`` if they must not.
         byte_vectors: Vectors of sums side by side that become bytes together (NEON: 2).
         transpose_registers: ``transpose_registers(rows, write)`` transposes a square of vectors,
             one a row, and has ``write(i, column)`` store column ``i``; ``None`` if it cannot.
@@ -82,6 +83,7 @@ class CpuTiling(Struct, frozen=True):
     deinterleave: Callable[[PrimExpr, PrimExpr, int], PrimExpr] | None = None
     left_lanes: Callable[[PrimExpr, int], PrimExpr | None] | None = None
     row_pairs: RowPairs | None = None
+    float16: CpuTiling | None = None
     byte_vectors: int = 1
     transpose_registers: (
         Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt] | None

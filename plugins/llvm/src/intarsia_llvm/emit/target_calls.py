@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
 from intarsia_ir.tir.expr import CallTarget
+from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
 
 from ..functions import (
@@ -23,6 +24,7 @@ from ..functions import (
     DOT_OF_NARROW,
     DOT_OF_PAIRS,
     EXCHANGES,
+    FMA,
     FUNCTIONS,
     LOAD_SIGNED_PAIR,
     LOAD_UNSIGNED_PAIR,
@@ -49,11 +51,12 @@ from .byte_dots import (
     emit_dot_of_pairs,
     emit_magnitudes_or_mask,
 )
+from .half import float_to_half, half_to_float
 from .neon_dot import emit_bf16_dot, emit_signed_dot, emit_signed_dot_by_pairs
 from .range_reduction import emit_far_angle
 from .scale import emit_scale
 from .signs import copy_sign
-from .spelling import overload, register_type
+from .spelling import overload, register_type, vector_type
 from .writer import FunctionWriter
 
 WriteCall: TypeAlias = Callable[[FunctionWriter, CallTarget, list[str]], str]
@@ -113,7 +116,25 @@ def _deinterleave(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
 
 
 def _splat(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
-    return _shuffled(w, call, [args[0], args[0]], (SPLATS.index(call.function),) * call.lanes)
+    lanes = (SPLATS.index(call.function),) * call.lanes
+    if call.dtype is DType.FLOAT16:
+        half = vector_type("half", call.lanes)
+        return half_to_float(
+            w, _shuffle(w, half, [float_to_half(w, args[0], call.lanes)] * 2, lanes), call.lanes
+        )
+    return _shuffled(w, call, [args[0], args[0]], lanes)
+
+
+def _fma(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    """Multiply and add; float16 in float16, not in the floats that hold it in registers."""
+    if call.dtype is not DType.FLOAT16:
+        return _native(w, call, args)
+    lanes = call.lanes
+    half, suffix = vector_type("half", lanes), f"v{lanes}f16" if lanes > 1 else "f16"
+    a, b, total = (float_to_half(w, arg, lanes) for arg in args)
+    function = w.declarations.use(half, f"{FMA}.{suffix}", (half,) * 3)
+    made = w.emit(f"call {half} {function}({half} {a}, {half} {b}, {half} {total})")
+    return half_to_float(w, made, lanes)
 
 
 def _exchange(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
@@ -128,10 +149,13 @@ def _exchange(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
 
 def _shuffled(w: FunctionWriter, call: CallTarget, args: list[str], lanes: Iterable[int]) -> str:
     """Write a vector of lanes of two, those of the second counted behind those of the first."""
-    kind = register_type(call.dtype, call.lanes)
+    return _shuffle(w, register_type(call.dtype, call.lanes), args, tuple(lanes))
+
+
+def _shuffle(w: FunctionWriter, kind: str, args: list[str], lanes: Sequence[int]) -> str:
     mask = ", ".join(f"i32 {lane}" for lane in lanes)
     return w.emit(
-        f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{call.lanes} x i32> <{mask}>"
+        f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{len(lanes)} x i32> <{mask}>"
     )
 
 
@@ -142,6 +166,7 @@ _WRITERS: Mapping[str, WriteCall] = MappingProxyType(
         "llvm.copysign": _copy_sign,
         **dict.fromkeys((ANGLE_REST, ANGLE_TURNS), _far_angle),
         SCALE: _scale,
+        FMA: _fma,
         **dict.fromkeys(EXCHANGES, _exchange),
         **dict.fromkeys(DEINTERLEAVE, _deinterleave),
         **dict.fromkeys(SPLATS, _splat),

@@ -45,6 +45,7 @@ from ..functions import (
     DOT_OF_MAGNITUDES,
     DOT_OF_NARROW,
     DOT_OF_PAIRS,
+    FMA,
     LOAD_SIGNED_PAIR,
     LOAD_UNSIGNED_PAIR,
     LOAD_WORD,
@@ -119,10 +120,16 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
     # NEON multiplies by a lane of a register, or copies it to all lanes.
     is_neon = machine.triple.startswith(("aarch64", "arm64"))
     by_lane = is_neon and (dtype.is_float or machine.signed_dot or machine.signed_pairs)
+    in_float16 = machine.half_sums and dtype is DType.FLOAT16
+    if in_float16:  # FMLA takes lanes of float16 from 16 of the registers only
+        rows -= 1
+    has_float16 = machine.half_sums and dtype is DType.FLOAT32
     return CpuTiling(
         lanes,
         rows,
         prefetch=prefetch,
+        add=add_in_float16 if in_float16 else None,
+        float16=cpu_tiling(machine, DType.FLOAT16) if has_float16 else None,
         int8x4=int8x4,
         bf16x2=_bf16x2(machine),
         deinterleave=deinterleave,
@@ -160,6 +167,11 @@ def load_signed_pair(pair: PrimExpr) -> PrimExpr:
 def add_products(function: str, total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
     """Add the products of two words, or of vectors of them, by one of LLVM's functions."""
     return CallTarget("llvm", function, (total, left, right), total.dtype, total.lanes)
+
+
+def add_in_float16(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+    """Add a product of float16, rounded once to it."""
+    return CallTarget("llvm", FMA, (left, right, total), DType.FLOAT16, total.lanes)
 
 
 def dot_of_joined(total: PrimExpr, left: Sequence[PrimExpr], right: Sequence[PrimExpr]) -> PrimExpr:
