@@ -80,12 +80,61 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
         int8x4 = Int8x4(load_word, dot4_by_shifts, columns=2)
         return CpuTiling(4 if dtype.is_float else 1, 2, strip_bytes=_SMALL_STRIP, int8x4=int8x4)
     lanes = max(1, machine.lanes * 4 // dtype.bytes)
+    rows = whole = 14 if machine.registers == 32 else 6
+    if dtype is DType.INT32 and _multiplies_pairs(machine):
+        rows -= 2  # weights and data of even and odd bytes take four registers more
+    elif dtype is DType.INT32 and machine.signed_pairs and not machine.signed_dot:
+        rows -= (
+            3  # products of both halves, and a word in all lanes, take those of two rows of sums
+        )
+    in_float16 = machine.half_sums and dtype is DType.FLOAT16
+    if in_float16:  # FMLA takes lanes of float16 from 16 of the registers only
+        rows -= 1
+    has_float16 = machine.half_sums and dtype is DType.FLOAT32
+    # NEON multiplies by a lane of a register, or copies it to all lanes.
+    is_neon = machine.triple.startswith(("aarch64", "arm64"))
+    by_lane = is_neon and (dtype.is_float or machine.signed_dot or machine.signed_pairs)
+    return CpuTiling(
+        lanes,
+        rows,
+        prefetch=prefetch,
+        add=add_in_float16 if in_float16 else None,
+        float16=cpu_tiling(machine, DType.FLOAT16) if has_float16 else None,
+        int8x4=_int8x4(machine, whole),
+        bf16x2=_bf16x2(machine),
+        deinterleave=deinterleave,
+        left_lanes=left_lanes if by_lane else None,
+        byte_vectors=2 if is_neon else 1,
+        transpose_registers=transpose_registers if lanes > 1 else None,
+    )
+
+
+def _multiplies_pairs(machine: CodegenMachine) -> bool:
+    """Whether bytes are multiplied in 16 bits, two at a time, for want of an instruction."""
+    return machine.pairs and not machine.dot
+
+
+def _int8x4(machine: CodegenMachine, rows: int) -> Int8x4:
+    """Return how vectors multiply bytes, on a machine whose tiles of float32 have so many rows."""
+    if machine.signed_dot:
+        int8x4 = Int8x4(load_word, partial(add_products, SIGNED_DOT), signed=True)
+        if not machine.signed_matrix:
+            return int8x4
+        # Its processors multiply unsigned bytes by signed ones, too.
+        by_rows, of_unsigned, rows_of_unsigned = (
+            partial(add_products, name) for name in (SIGNED_MATRIX, UNSIGNED_DOT, UNSIGNED_MATRIX)
+        )
+        pairs = RowPairs(by_rows, exchange, words_along, rows_of_unsigned)
+        return replace(int8x4, add_unsigned=of_unsigned, row_pairs=pairs)
+    if machine.signed_pairs:
+        add, narrow = (
+            partial(add_products, name) for name in (SIGNED_DOT_BY_PAIRS, SIGNED_DOT_OF_NARROW)
+        )
+        return Int8x4(load_word, add, signed=True, add_narrow=narrow, narrow_rows=rows - 3)
     unit = Amx() if machine.amx else None
-    by_pairs = machine.pairs and not machine.dot
-    add = dot4_by_shifts
+    by_pairs, add = _multiplies_pairs(machine), dot4_by_shifts
     if by_pairs or machine.dot:
         add = partial(add_products, DOT_BY_PAIRS if by_pairs else DOT)
-    rows = 14 if machine.registers == 32 else 6
     # Ones, and the pairs that they multiply, take two registers: a row of sums.
     narrow = partial(add_products, DOT_OF_NARROW) if by_pairs and machine.byte_pairs else None
     of_pairs = partial(add_products, DOT_OF_PAIRS)
@@ -94,49 +143,10 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
     # fourteen sums, weights, masks and ones are operands in memory, as often as they are read.
     splits = (partial(split_word, signed=False), partial(split_word, signed=True))
     ordered = OrderedDot(dot_of_joined, dot_of_magnitudes, *splits, 8, 14) if narrow else None
-    int8x4 = Int8x4(
+    return Int8x4(
         load_word, add, unit=unit, add_narrow=narrow, narrow_rows=rows - 1, ordered=ordered,
         int16x2=halves,
     )  # fmt: skip
-    if machine.signed_dot:
-        int8x4 = Int8x4(load_word, partial(add_products, SIGNED_DOT), signed=True)
-        if machine.signed_matrix:  # whose processors multiply unsigned bytes by signed ones, too
-            by_rows, of_unsigned, rows_of_unsigned = (
-                partial(add_products, name)
-                for name in (SIGNED_MATRIX, UNSIGNED_DOT, UNSIGNED_MATRIX)
-            )
-            pairs = RowPairs(by_rows, exchange, words_along, rows_of_unsigned)
-            int8x4 = replace(int8x4, add_unsigned=of_unsigned, row_pairs=pairs)
-    elif machine.signed_pairs:
-        # Products of both halves, and a word in all lanes, take registers of two rows of sums.
-        add, narrow = (
-            partial(add_products, name) for name in (SIGNED_DOT_BY_PAIRS, SIGNED_DOT_OF_NARROW)
-        )
-        int8x4 = Int8x4(load_word, add, signed=True, add_narrow=narrow, narrow_rows=rows - 3)
-        if dtype is DType.INT32:
-            rows -= 3
-    if by_pairs and dtype is DType.INT32:
-        rows -= 2  # weights and data of even and odd bytes take four registers more
-    # NEON multiplies by a lane of a register, or copies it to all lanes.
-    is_neon = machine.triple.startswith(("aarch64", "arm64"))
-    by_lane = is_neon and (dtype.is_float or machine.signed_dot or machine.signed_pairs)
-    in_float16 = machine.half_sums and dtype is DType.FLOAT16
-    if in_float16:  # FMLA takes lanes of float16 from 16 of the registers only
-        rows -= 1
-    has_float16 = machine.half_sums and dtype is DType.FLOAT32
-    return CpuTiling(
-        lanes,
-        rows,
-        prefetch=prefetch,
-        add=add_in_float16 if in_float16 else None,
-        float16=cpu_tiling(machine, DType.FLOAT16) if has_float16 else None,
-        int8x4=int8x4,
-        bf16x2=_bf16x2(machine),
-        deinterleave=deinterleave,
-        left_lanes=left_lanes if by_lane else None,
-        byte_vectors=2 if is_neon else 1,
-        transpose_registers=transpose_registers if lanes > 1 else None,
-    )
 
 
 def _bf16x2(machine: CodegenMachine) -> Bf16x2 | None:
