@@ -62,6 +62,8 @@ from .writer import FunctionWriter
 WriteCall: TypeAlias = Callable[[FunctionWriter, CallTarget, list[str]], str]
 """``write(w, call, args)``: write a call on values; returns the result's value."""
 
+_VECTOR_BITS = 128  # of NEON
+
 _OF_LOADS = (PREFETCH, LOAD_WORD, LOAD_SIGNED_PAIR, LOAD_UNSIGNED_PAIR)
 """Calls whose argument is a place, and no value (:mod:`.expressions`)."""
 
@@ -116,13 +118,7 @@ def _deinterleave(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
 
 
 def _splat(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
-    lanes = (SPLATS.index(call.function),) * call.lanes
-    if call.dtype is DType.FLOAT16:
-        half = vector_type("half", call.lanes)
-        return half_to_float(
-            w, _shuffle(w, half, [float_to_half(w, args[0], call.lanes)] * 2, lanes), call.lanes
-        )
-    return _shuffled(w, call, [args[0], args[0]], lanes)
+    return _shuffled(w, call, [args[0], args[0]], (SPLATS.index(call.function),) * call.lanes)
 
 
 def _fma(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
@@ -149,7 +145,32 @@ def _exchange(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
 
 def _shuffled(w: FunctionWriter, call: CallTarget, args: list[str], lanes: Iterable[int]) -> str:
     """Write a vector of lanes of two, those of the second counted behind those of the first."""
-    return _shuffle(w, register_type(call.dtype, call.lanes), args, tuple(lanes))
+    kind, mask = register_type(call.dtype, call.lanes), tuple(lanes)
+    if not w.declarations.narrows:
+        return _shuffle(w, kind, args, mask)
+    if call.dtype is DType.FLOAT16:  # what widens lanes before and narrows them behind cancels out
+        halves = [float_to_half(w, arg, call.lanes) for arg in args]
+        return half_to_float(
+            w, _shuffle(w, vector_type("half", call.lanes), halves, mask), call.lanes
+        )
+    is_whole = call.lanes * call.dtype.bits == _VECTOR_BITS and call.dtype is not DType.BFLOAT16
+    if is_whole and mask in _halves_of(call.lanes):
+        return _zip(w, kind, args, _halves_of(call.lanes).index(mask))
+    return _shuffle(w, kind, args, mask)
+
+
+def _halves_of(lanes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the masks of the first halves of two vectors, and of the second ones."""
+    low = (*range(lanes // 2), *range(lanes, lanes + lanes // 2))
+    return low, tuple(lane + lanes // 2 for lane in low)
+
+
+def _zip(w: FunctionWriter, kind: str, args: list[str], half: int) -> str:
+    """Join halves of NEON's vectors by ``ZIP1`` or ``ZIP2``; LLVM would move one to a copy."""
+    pair = vector_type("i64", 2)
+    both = [w.once(f"bitcast {kind} {arg} to {pair}", arg) for arg in args]
+    made = _shuffle(w, pair, both, (half, half + 2))
+    return w.emit(f"bitcast {pair} {made} to {kind}")
 
 
 def _shuffle(w: FunctionWriter, kind: str, args: list[str], lanes: Sequence[int]) -> str:
