@@ -80,3 +80,35 @@ def test_converted_floats_are_cut_off(tmp_path: Path, kind: np.dtype) -> None:
     got, code = computed(tmp_path / "model.onnx", kind)
     np.testing.assert_array_equal(got, saturated(np.trunc(floats().astype(np.float64)), kind))
     assert ("sqxtn" if kind.kind == "i" else "uqxtn") in code
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize("zero", [0, 7, 100])
+@pytest.mark.parametrize("scales", [1, 24])  # of the weights: one, or of each column
+def test_sums_are_rescaled_as_float32_is(tmp_path: Path, kind: str, zero: int, scales: int) -> None:
+    rng, limits = np.random.default_rng(5), np.iinfo(kind)
+    x = rng.integers(limits.min, limits.max + 1, (21, 32)).astype(kind)
+    w = rng.integers(-127, 128, (32, 24)).astype(np.int8)
+    w_scale = np.float32(0.01) * rng.integers(1, 4, scales).astype(np.float32)
+    x_scale, y_scale, offset = np.float32(0.02), np.float32(0.04), np.array(zero, kind)
+    constants = {"xs": x_scale, "xz": offset, "w": w, "ws": w_scale, "ys": y_scale, "yz": offset}
+    constants["wz"] = np.zeros(scales, np.int8)
+    if scales == 1:
+        constants.update(ws=w_scale[0], wz=np.int8(0))
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
+    info, element = helper.make_tensor_value_info, helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = helper.make_graph(
+        [helper.make_node("QLinearMatMul", names, ["y"])],
+        "one",
+        [info("x", element, x.shape)],
+        [info("y", element, (21, 24))],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    path = tmp_path / "model.onnx"
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    got = np.frombuffer(outputs(path, "neoverse-n2", x), kind).reshape(21, 24)
+    sums = ((x.astype(np.int32) - zero) @ w.astype(np.int32)).astype(np.float32)
+    wanted = saturated(np.rint(sums * (x_scale * w_scale / y_scale)) + zero, np.dtype(kind))
+    np.testing.assert_array_equal(got, wanted)
+    assert {limits.min, limits.max} <= set(np.unique(got))
