@@ -34,7 +34,7 @@ def emit_saturated(w: FunctionWriter, value: str, kind: DType, lanes: int) -> st
         lanes: A number that :func:`narrows` takes.
     """
     name = "fcvtzs" if kind.is_signed else "fcvtzu"
-    return _narrowed_words(w, _converted(w, value, name, lanes), _Narrow(kind, kind.is_signed))
+    return _narrowed_words(w, _converted(w, value, name, lanes), _Narrowing(kind, kind.is_signed))
 
 
 def emit_nearest(w: FunctionWriter, value: str, kind: DType, zero: int, lanes: int) -> str:
@@ -49,10 +49,10 @@ def emit_nearest(w: FunctionWriter, value: str, kind: DType, zero: int, lanes: i
     """
     signed = kind.is_signed or zero != 0
     words = _converted(w, value, "fcvtns" if signed else "fcvtnu", lanes)
-    return _narrowed_words(w, words, _Narrow(kind, signed, zero))
+    return _narrowed_words(w, words, _Narrowing(kind, signed, zero))
 
 
-class _Narrow(Struct, frozen=True):
+class _Narrowing(Struct, frozen=True):
     """How words become shorter.
 
     Attributes:
@@ -87,7 +87,7 @@ def _converted(w: FunctionWriter, value: str, name: str, lanes: int) -> list[str
     return [w.emit(f"call {words} {convert}({old} {part})") for part in _parts(w, value, lanes)]
 
 
-def _narrowed_words(w: FunctionWriter, parts: list[str], how: _Narrow) -> str:
+def _narrowed_words(w: FunctionWriter, parts: list[str], how: _Narrowing) -> str:
     """Join vectors of words as what they become."""
     bits, is_single = how.kind.bits, len(parts) == 1
     if bits == 32:

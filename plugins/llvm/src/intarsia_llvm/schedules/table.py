@@ -114,7 +114,7 @@ def transpose(group: FusedGroup, target: LoopTarget[LlvmOptions]) -> PrimFunc | 
 
 
 def _large_squares(model: CodegenMachine, bits: int) -> tuple[int, ...]:
-    """Return sizes of squares of short elements that are worth more than those of 32 bits."""
+    """Return the sizes of squares of short elements, the most profitable first; none of 32 bits."""
     if _is_neon(model) and bits < 32:  # a square of whole vectors takes half of the registers
         return (128 // bits, 64 // bits)
     # Vectors of bytes half as wide as the machine's trade blocks as fast as shorter ones.
