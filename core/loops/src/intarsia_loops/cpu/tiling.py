@@ -94,6 +94,11 @@ class CpuTiling(Struct, frozen=True):
         """How words of bytes in an order of their own are multiplied, if the machine does that."""
         return None if self.int8x4 is None else self.int8x4.ordered
 
+    @property
+    def copied_lanes(self) -> int:
+        """Elements that a copy of rows moves at a time: of NEON four vectors, which pairs move."""
+        return self.lanes if self.left_lanes is None else 4 * self.lanes
+
     def rows_for(self, vectors: int) -> int:
         """Return the rows of a tile ``vectors`` wide.
 
