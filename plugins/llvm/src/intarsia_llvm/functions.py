@@ -53,8 +53,8 @@ BF16_MATRIX = "llvm.aarch64.neon.bfmmla"
 UNSIGNED_MATRIX = "llvm.aarch64.neon.usmmla"
 """The same sums of unsigned bytes of the rows."""
 
-FMA = "llvm.fma"
-"""``fma(a, b, sum)``: rounded once; of float16, too, where instructions compute in it."""
+HALF_FMA = "llvm.aarch64.half.fma"
+"""``fma(a, b, sum)`` of float16, rounded once to it, by instructions that compute in it."""
 
 SPLATS = tuple(f"llvm.splat.{lane}" for lane in range(8))
 """A lane of a vector in all lanes, which NEON's instructions multiply by as it is."""
@@ -122,7 +122,8 @@ MOST_SLOTS = 64
 """Bits of the word in which threads claim slots; more threads than slots take turns."""
 
 FUNCTIONS = {
-    FMA: CodegenSignature(3, _REAL | {DType.FLOAT16}),
+    "llvm.fma": CodegenSignature(3, _REAL),
+    HALF_FMA: CodegenSignature(3, frozenset({DType.FLOAT16})),
     "llvm.copysign": CodegenSignature(2, _REAL),
     "llvm.minnum": CodegenSignature(2, _REAL),
     "llvm.maxnum": CodegenSignature(2, _REAL),

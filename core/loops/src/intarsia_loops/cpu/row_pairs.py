@@ -14,7 +14,7 @@ lane after another (``lane_loop.py``), and two of them trade words::
                 c[p, b] += a[p][half] * b
 
 Registers: a tile of 4 rows x 6 vectors of columns has 24 sums, 4 of A and 2 of B, 30 of 32; 48 of
-its 73 instructions multiply, of 8 x 2 vectors 32 of 56. Wide tiles pay, because words of two rows
+its 72 instructions multiply, of 8 x 2 vectors 32 of 56. Wide tiles pay, because words of two rows
 are exchanged anew for each block of columns; 6 x 4 vectors would need all 32 registers, which LLVM
 fills without spilling for few processors. A sum holds two neighbouring columns of two rows; behind
 K they become rows. Weights that are packed so have no other loop: a single row is its own second

@@ -24,8 +24,8 @@ from ..functions import (
     DOT_OF_NARROW,
     DOT_OF_PAIRS,
     EXCHANGES,
-    FMA,
     FUNCTIONS,
+    HALF_FMA,
     LOAD_SIGNED_PAIR,
     LOAD_UNSIGNED_PAIR,
     LOAD_WORD,
@@ -121,14 +121,12 @@ def _splat(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
     return _shuffled(w, call, [args[0], args[0]], (SPLATS.index(call.function),) * call.lanes)
 
 
-def _fma(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
-    """Multiply and add; float16 in float16, not in the floats that hold it in registers."""
-    if call.dtype is not DType.FLOAT16:
-        return _native(w, call, args)
+def _half_fma(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    """Multiply and add in float16, not in the floats that hold it in registers."""
     lanes = call.lanes
     half, suffix = vector_type("half", lanes), f"v{lanes}f16" if lanes > 1 else "f16"
     a, b, total = (float_to_half(w, arg, lanes) for arg in args)
-    function = w.declarations.use(half, f"{FMA}.{suffix}", (half,) * 3)
+    function = w.declarations.use(half, f"llvm.fma.{suffix}", (half,) * 3)
     made = w.emit(f"call {half} {function}({half} {a}, {half} {b}, {half} {total})")
     return half_to_float(w, made, lanes)
 
@@ -187,7 +185,7 @@ _WRITERS: Mapping[str, WriteCall] = MappingProxyType(
         "llvm.copysign": _copy_sign,
         **dict.fromkeys((ANGLE_REST, ANGLE_TURNS), _far_angle),
         SCALE: _scale,
-        FMA: _fma,
+        HALF_FMA: _half_fma,
         **dict.fromkeys(EXCHANGES, _exchange),
         **dict.fromkeys(DEINTERLEAVE, _deinterleave),
         **dict.fromkeys(SPLATS, _splat),

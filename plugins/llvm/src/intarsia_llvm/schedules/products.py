@@ -24,7 +24,7 @@ from ..functions import (
     DOT_OF_MAGNITUDES,
     DOT_OF_NARROW,
     DOT_OF_PAIRS,
-    FMA,
+    HALF_FMA,
     LOAD_SIGNED_PAIR,
     LOAD_UNSIGNED_PAIR,
     LOAD_WORD,
@@ -114,7 +114,7 @@ def add_products(function: str, total: PrimExpr, left: PrimExpr, right: PrimExpr
 
 def add_in_float16(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
     """Add a product of float16, rounded once to it."""
-    return CallTarget("llvm", FMA, (left, right, total), DType.FLOAT16, total.lanes)
+    return CallTarget("llvm", HALF_FMA, (left, right, total), DType.FLOAT16, total.lanes)
 
 
 def dot_of_joined(total: PrimExpr, left: Sequence[PrimExpr], right: Sequence[PrimExpr]) -> PrimExpr:
