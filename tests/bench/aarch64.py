@@ -137,6 +137,11 @@ KERNELS = {
         for name, kernel in _FLOATS.items()
         if "float32" in name
     },
+    **{
+        f"{name} in float16": replace(kernel, options="-fpmath-mode=fp16")
+        for name, kernel in _FLOATS.items()
+        if "float16" in name
+    },
     "int8 product": _bytes("QLinearMatMul", TensorProto.INT8, _SQUARE),
     "uint8 product": _bytes("QLinearMatMul", TensorProto.UINT8, _SQUARE),
     "int8 3x3 convolution": _bytes("QLinearConv", TensorProto.INT8, _IMAGES, pads=[1] * 4),

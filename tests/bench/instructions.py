@@ -25,6 +25,7 @@ import onnx
 import intarsia
 from intarsia_runtime.artifact.archive import OpenedArtifact, open_artifact
 from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.dtype import DType
 
 COUNTER = Path(__file__).resolve().parents[2] / "plugins" / "c" / "tests" / "mcu" / "counter.c"
 
@@ -183,6 +184,8 @@ def write_program(opened: OpenedArtifact, folder: Path, compiler: str) -> list[s
 
 def _dlpack_type(spec: TensorSpec) -> str:
     """Return the code and the bits of an element type."""
+    if spec.dtype is DType.BFLOAT16:
+        return "4, 16"
     code = 2 if spec.dtype.is_float else 0 if spec.dtype.is_signed else 1
     return f"{code}, {spec.dtype.bits}"
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of 16-bit floats for AArch64 under QEMU: sums in float32 of rounded operands."""
+"""Products of 16-bit floats for AArch64 under QEMU: sums in float32, in float16 where allowed."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -51,6 +52,11 @@ def code_of(path: Path) -> str:
     """Return the code of the library beside a model."""
     tool = ["aarch64-linux-gnu-objdump", "-d", str(path.parent / "lib.so")]
     return subprocess.run(tool, capture_output=True, text=True, check=True).stdout
+
+
+def adds_in_float16(path: Path) -> bool:
+    """Whether the library beside a model multiplies and adds vectors of float16."""
+    return re.search(r"fmla\s+v\d+\.8h", code_of(path)) is not None
 
 
 def rounded(value: np.ndarray) -> np.ndarray:
@@ -118,6 +124,7 @@ def test_convolutions_in_bfloat16_are_sums_of_rounded_operands(
     check_sums(got, wanted, magnitudes, 2.0**-20)
 
 
+@pytest.mark.filterwarnings("ignore:'-fpmath-mode")  # what has none of it says so
 @pytest.mark.parametrize(
     ("processor", "options"),
     [
@@ -132,3 +139,66 @@ def test_bfloat16_is_for_who_asks_and_has_it(tmp_path: Path, processor: str, opt
     got = np.frombuffer(outputs(path, processor, x, options), np.float32).reshape(8, 16)
     check_sums(got, x.astype(np.float64) @ w, np.abs(x) @ np.abs(w), 2.0**-20)
     assert "bfmmla" not in code_of(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"),
+    [(13, 64, 19), (1, 64, 24), (9, 8, 3), (11, 22, 16), (16, 256, 64), (5, 33, 40)],
+)
+def test_products_of_float16_may_add_up_in_it(
+    tmp_path: Path, rows: int, depth: int, columns: int
+) -> None:
+    path, x, w = (
+        tmp_path / "model.onnx",
+        drawn("float16", rows, depth),
+        drawn("float16", depth, columns),
+    )
+    save(path, x, w, (rows, columns))
+    got = np.frombuffer(outputs(path, "cortex-a76", x, "-fpmath-mode=fp16"), np.float16)
+    a, b = x.astype(np.float64), w.astype(np.float64)
+    assert adds_in_float16(path)
+    check_sums(got.reshape(rows, columns), a @ b, np.abs(a) @ np.abs(b), 2.0**-11 * depth**0.5)
+
+
+@pytest.mark.parametrize(
+    ("data", "weight", "stride", "border"),
+    [
+        ((1, 16, 9, 11), (20, 16, 3, 3), 1, 1),
+        ((1, 32, 9, 11), (24, 16, 3, 3), 2, 0),
+        ((2, 3, 15, 17), (16, 3, 7, 7), 2, 3),
+        ((1, 24, 7, 5), (9, 24, 1, 1), 1, 0),
+    ],
+)
+def test_convolutions_of_float16_may_add_up_in_it(
+    tmp_path: Path, data, weight, stride, border
+) -> None:
+    path, x, w = tmp_path / "model.onnx", drawn("float16", *data), drawn("float16", *weight)
+    wide, wide_weight = x.astype(np.float64), w.astype(np.float64)
+    wanted = convolved(wide, wide_weight, stride, border)
+    groups = data[1] // weight[1]
+    save(path, x, w, wanted.shape, strides=[stride] * 2, pads=[border] * 4, group=groups)
+    got = np.frombuffer(outputs(path, "neoverse-n2", x, "-fpmath-mode=fp16"), np.float16)
+    assert adds_in_float16(path)
+    magnitudes = convolved(np.abs(wide), np.abs(wide_weight), stride, border)
+    check_sums(got.reshape(wanted.shape), wanted, magnitudes, 2.0**-11 * w[0].size ** 0.5)
+
+
+@pytest.mark.filterwarnings("ignore:'-fpmath-mode")  # what has none of it says so
+@pytest.mark.parametrize(
+    ("processor", "options", "kind"),
+    [
+        ("cortex-a76", "", "float16"),
+        ("cortex-a72", "-fpmath-mode=fp16", "float16"),  # converts float16 only
+        ("cortex-a76", "-fpmath-mode=fp16", "float32"),
+    ],
+)
+def test_sums_in_float16_are_for_who_asks_and_has_them(
+    tmp_path: Path, processor: str, options: str, kind: str
+) -> None:
+    path, x, w = tmp_path / "model.onnx", drawn(kind, 8, 64), drawn(kind, 64, 16)
+    save(path, x, w, (8, 16))
+    got = np.frombuffer(outputs(path, processor, x, options), kind).reshape(8, 16)
+    a, b = x.astype(np.float64), w.astype(np.float64)
+    one_rounding = 2.0**-11 if kind == "float16" else 2.0**-20
+    check_sums(got, a @ b, np.abs(a) @ np.abs(b), one_rounding)
+    assert not adds_in_float16(path)

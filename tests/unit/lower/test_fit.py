@@ -112,7 +112,7 @@ def test_halves_are_multiplied_in_float32(kind: DType) -> None:
     weight = constant(weights(4, 3, 2, 2).data.astype(dtype))
     attrs = nn.Conv.Attrs(strides=(1, 1), **PLAIN)
     function = function_of(call(nn.Conv, var(kind, 1, 3, 5, 5), weight, attrs=attrs))
-    changed = widen_half_precision(function)
+    changed = widen_half_precision(function, CpuTiling(4, 14))
     assert names(changed) == ["cast", "nn.conv", "cast"]
     same(function, changed, dtype)
 
@@ -121,7 +121,19 @@ def test_float32_is_left() -> None:
     attrs = nn.Conv.Attrs(strides=(1, 1), **PLAIN)
     x = var(DType.FLOAT32, 1, 3, 5, 5)
     function = function_of(call(nn.Conv, x, weights(4, 3, 2, 2), attrs=attrs))
-    assert widen_half_precision(function) is function
+    assert widen_half_precision(function, CpuTiling(4, 14)) is function
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups", "kept"),
+    [((4, 4, 2, 2), 1, True), ((4, 2, 2, 2), 2, True), ((4, 1, 2, 2), 4, False)],
+)
+def test_convolutions_that_may_add_up_in_float16_are_left(shape, groups, kept) -> None:
+    weight = constant(weights(*shape).data.astype(np.float16))
+    attrs = nn.Conv.Attrs(strides=(1, 1), groups=groups, **PLAIN)
+    function = function_of(call(nn.Conv, var(DType.FLOAT16, 1, 4, 5, 5), weight, attrs=attrs))
+    tiling = CpuTiling(4, 14, float16=CpuTiling(8, 13))
+    assert (widen_half_precision(function, tiling) is function) is kept
 
 
 @pytest.mark.parametrize(

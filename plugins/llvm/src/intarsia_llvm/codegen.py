@@ -6,6 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
+from types import MappingProxyType
 
 from intarsia.plugin.backend import Target
 from intarsia_ir.tir.module import TensorModule
@@ -19,16 +20,18 @@ from .optimize import llvm_version
 from .program import package
 from .target import LlvmOptions, host_triple, machine
 
+_NEEDED = MappingProxyType(
+    {"bf16": "AMX, AVX512-BF16 or BFMMLA", "fp16": "AArch64 with float16 arithmetic"}
+)
 _KERNELS_OF_PART = 3  # of 20 to 60 KB, nearly always
 
 
 def _warn_of_mode(options: LlvmOptions) -> None:
     """Say where a mode of arithmetic that the user allows changes nothing."""
-    model = machine(options)
-    if options.fpmath_mode != "strict" and not model.multiplies_bf16:
+    if options.fpmath_mode != "strict" and not machine(options).follows_mode:
         warnings.warn(
-            f"'-fpmath-mode={options.fpmath_mode}' changes nothing: '{options.mcpu}' has no"
-            " instruction that multiplies bfloat16",
+            f"'-fpmath-mode={options.fpmath_mode}' changes nothing for '{options.mcpu}':"
+            f" it needs {_NEEDED[options.fpmath_mode]}",
             stacklevel=2,
         )
 

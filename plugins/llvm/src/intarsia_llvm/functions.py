@@ -56,8 +56,11 @@ BF16_MATRIX = "llvm.aarch64.neon.bfmmla"
 UNSIGNED_MATRIX = "llvm.aarch64.neon.usmmla"
 """The same sums of unsigned bytes of the rows."""
 
-SPLATS = tuple(f"llvm.splat.{lane}" for lane in range(4))
-"""A lane of a vector of four in all lanes, which NEON's instructions multiply by as it is."""
+HALF_FMA = "llvm.aarch64.half.fma"
+"""``fma(a, b, sum)`` of float16, rounded once to it, by instructions that compute in it."""
+
+SPLATS = tuple(f"llvm.splat.{lane}" for lane in range(8))
+"""A lane of a vector in all lanes, which NEON's instructions multiply by as it is."""
 
 DOT_BY_PAIRS = "llvm.pairs"
 """The same sum by products of 16-bit integers, of which an instruction adds up pairs."""
@@ -123,6 +126,7 @@ MOST_SLOTS = 64
 
 FUNCTIONS = {
     "llvm.fma": CodegenSignature(3, _REAL),
+    HALF_FMA: CodegenSignature(3, frozenset({DType.FLOAT16})),
     "llvm.copysign": CodegenSignature(2, _REAL),
     "llvm.minnum": CodegenSignature(2, _REAL),
     "llvm.maxnum": CodegenSignature(2, _REAL),

@@ -29,6 +29,7 @@ class CodegenMachine(NamedTuple):
         amx_bf16: Whether there is one for bfloat16, which may multiply float32.
         bf16_dot: Whether one adds up two products of bfloat16, and may (AVX512-BF16).
         bf16_matrix: Whether an instruction multiplies two rows of bfloat16 by two columns, and may.
+        half_sums: Whether one multiplies and adds float16, and sums may be of it.
         bfloat: Whether instructions convert bfloat16, and may: they take subnormal numbers for 0.
     """
 
@@ -53,8 +54,9 @@ class CodegenMachine(NamedTuple):
     signed_pairs: bool = False
     bf16_dot: bool = False
     bf16_matrix: bool = False
+    half_sums: bool = False
 
     @property
-    def multiplies_bf16(self) -> bool:
-        """Whether products of float32 may be computed in bfloat16, and are."""
-        return self.amx_bf16 or self.bf16_dot or self.bf16_matrix
+    def follows_mode(self) -> bool:
+        """Whether products are computed in a type of 16 bits that the user allows."""
+        return self.amx_bf16 or self.bf16_dot or self.bf16_matrix or self.half_sums

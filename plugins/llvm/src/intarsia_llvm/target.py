@@ -141,9 +141,10 @@ class LlvmOptions:
     )
     fpmath_mode: str = option(
         "strict",
-        choices=("strict", "bf16"),
-        doc="what fp32 convolutions and products with constant weights may compute in: bf16, where"
-        " the processor multiplies it (AMX, AVX512-BF16, BFMMLA); values between stay in it",
+        choices=("strict", "bf16", "fp16"),
+        doc="what convolutions and products with constant weights may compute in: bf16, those of"
+        " fp32 where the processor multiplies it (AMX, AVX512-BF16, BFMMLA); values between stay in"
+        " it; fp16, those of float16 on AArch64 with float16 arithmetic: sums are float16, too",
     )
 
 
@@ -379,6 +380,7 @@ def machine(options: LlvmOptions) -> CodegenMachine:
             signed_dot=wide and "asimddp" in found.needed,
             signed_matrix=wide and "i8mm" in found.needed,
             bf16_matrix=bf16,
+            half_sums=options.fpmath_mode == "fp16" and wide and "asimdhp" in found.needed,
             bfloat=bf16,
             signed_pairs=wide and not {"-neon", "-fp-armv8"} & set(options.mattr),  # all have it
         )

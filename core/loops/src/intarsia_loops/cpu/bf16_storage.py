@@ -28,7 +28,7 @@ from .bf16x2 import BF16_PER_WORD
 from .matrix_unit import fills_registers
 from .packed_operands import Bf16x2
 from .row_pairs import suits_pairs
-from .tiling import CpuTiling, block_width
+from .tiling import CpuTiling, block_width, paired_width
 
 _SAME = (Reshape, Concatenate, MaxPool)
 """Operators whose results are bfloat16 if their operands are: rounding before and after is one."""
@@ -82,7 +82,7 @@ def bf16_blocks(outputs: int, channels: int, tiling: CpuTiling) -> tuple[int, bo
     if how.unit is not None:
         return how.unit.lanes, False
     has_pairs = how.row_pairs is not None and suits_pairs(channels // BF16_PER_WORD)
-    return block_width(outputs, tiling), has_pairs
+    return (paired_width if has_pairs else block_width)(outputs, tiling), has_pairs
 
 
 def is_depthwise(node: Expr) -> bool:

@@ -96,4 +96,4 @@ def _of_vectors(tiling: CpuTiling, attrs: ConvAttrs | Dense.Attrs) -> CpuTiling:
     tiling = replace(tiling, add=how.add, sums=DType.FLOAT32)
     if not attrs.is_paired or how.row_pairs is None:
         return tiling
-    return replace(tiling, row_pairs=how.row_pairs, rows=how.row_pairs.rows)
+    return replace(tiling, row_pairs=how.row_pairs)

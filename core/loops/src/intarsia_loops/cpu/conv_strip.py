@@ -132,7 +132,7 @@ def fill_strip(
         def pixel(w: PrimExpr) -> Stmt:
             return copy_rows(
                 inner,
-                tiling.lanes,
+                tiling.copied_lanes,
                 lambda c: store(
                     strip,
                     (row, (w + before) * inner + c),
@@ -145,7 +145,7 @@ def fill_strip(
             return store(strip, (row, c + before * inner), value)
 
         if conv.groups == 1:
-            body = copy_rows(inside * inner, tiling.lanes, full_tiles)
+            body = copy_rows(inside * inner, tiling.copied_lanes, full_tiles)
         else:
             body = serial(inside, pixel, "w")
         return seq(

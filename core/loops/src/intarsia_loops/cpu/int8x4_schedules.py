@@ -39,7 +39,7 @@ from .int8x4 import Int8ConvAttrs, Int8x4Dense
 from .loops import PackedView, Source, load
 from .matrix_unit import MatrixUnit, is_packed_for, suits_matrix_unit
 from .matrix_unit_dense import matrix_unit_dense_loops
-from .moved_bytes import MovedDot, moved_pair, moved_word
+from .moved_bytes import MovedDot, moved_by_copies, moved_pair, moved_view
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
 from .open_conv import open_conv_loops
 from .open_dense import one_row_loops, open_dense_loops
@@ -119,8 +119,6 @@ class Int8x4Schedules(Struct, frozen=True):
         if attrs.is_narrow and int8x4.add_narrow is not None:
             plain_add, plain = int8x4.add_narrow, replace(plain, rows=int8x4.narrow_rows)
         pairs, add = int8x4.row_pairs if attrs.is_paired else None, plain_add
-        if pairs is not None:
-            plain = replace(plain, rows=pairs.rows)
         if int8x4.add_unsigned is not None and not signed and not attrs.signed:
             add = int8x4.add_unsigned
             if pairs is not None and pairs.add_unsigned is not None:
@@ -173,7 +171,11 @@ class Int8x4Schedules(Struct, frozen=True):
         if is_open(data):
             body = open_conv_loops(tiling, work(source, zero), anchor.epilogue)
             return anchor.function(body)
-        return anchor.function(conv_loops(tiling, work(source, zero), anchor.epilogue))
+        conv = work(source, zero)
+        copied = moved_by_copies(tiling, prod(attrs.kernel) * -(-conv.columns // weight.shape[2]))
+        if copied is not None:
+            tiling, conv = copied, work(moved_view(source), attrs.zero & 255, copied=True)
+        return anchor.function(conv_loops(tiling, conv, anchor.epilogue))
 
     def dense(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``cpu.qdense``."""
@@ -210,8 +212,11 @@ class Int8x4Schedules(Struct, frozen=True):
                 return anchor.function(body)
         tiling, source, _ = source
         product = open_dense_loops if is_open(data) else dense_loops
-        rest = (attrs.outputs, anchor.epilogue, outer)
-        body = product(tiling, flat_rows(source), weight, *rest, is_ordered=attrs.is_ordered)
+        rows, rest = flat_rows(source), (attrs.outputs, anchor.epilogue, outer)
+        copied = None if is_open(data) else moved_by_copies(tiling, weight.shape[0])
+        if copied is not None:
+            tiling, rows = copied, replace(flat_rows(moved_view(source)), copied=True)
+        body = product(tiling, rows, weight, *rest, is_ordered=attrs.is_ordered)
         return anchor.function(body)
 
     def _by_unit(self, tiling: CpuTiling, data: Buffer) -> tuple[MatrixUnit, PackedView] | None:
@@ -219,13 +224,8 @@ class Int8x4Schedules(Struct, frozen=True):
         int8x4 = tiling.int8x4
         if int8x4 is None or int8x4.unit is None:
             return None
-        if not data.dtype.is_signed:
-            return int8x4.unit, PackedView(data, int8x4.load)
-
-        def read(first: PrimExpr) -> PrimExpr:
-            return moved_word(int8x4.load(first))
-
-        return int8x4.unit, PackedView(data, read)
+        words = PackedView(data, int8x4.load)
+        return int8x4.unit, moved_view(words) if data.dtype.is_signed else words
 
     def depthwise(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``cpu.qdepthwise``."""

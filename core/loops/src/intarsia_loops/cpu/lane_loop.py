@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The innermost loop of a register tile where instructions multiply by a lane of a register (NEON).
 
-A vector of A holds four steps of a row, so a row takes one load for them instead of four::
+A vector of A holds four steps of a row (eight of float16), so a row takes one load for them instead
+of four::
 
     for k in K by 4:                    # serial
         a[0..rows) = A[r, k..k+4)       # a register for each row
@@ -10,7 +11,8 @@ A vector of A holds four steps of a row, so a row takes one load for them instea
             c[r, 0..2) += a[r][lane] * b[0..2)
 
 Registers: 10 x 2 sums + 10 of A + 2 of B = 32 of 32, and 98 instructions do 320 multiply-adds of
-float32. Arm Compute Library's ``a64_sgemm_8x12`` multiplies by lanes, too, of interleaved rows.
+float32. Those of float16 take lanes of 16 registers only: 9 x 2 sums, and 165 instructions do 1152.
+Arm Compute Library's ``a64_sgemm_8x12`` multiplies by lanes, too, of interleaved rows.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from .prefetch import OpenWeightPrefetch, WeightPrefetch
 from .tiling import CpuTiling
 
 LANES = 4
-"""Elements of a vector of A where each lane is multiplied with."""
+"""Elements of 32 bits in a vector."""
 
 LeftElement: TypeAlias = Callable[[int | PrimExpr, Sequence[PrimExpr]], PrimExpr]
 """Returns the element of A at a row and a step."""
@@ -52,7 +54,7 @@ RightElement: TypeAlias = Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr]
 
 
 class LaneLoop(Struct, frozen=True):
-    """The loops over K of a tile by the lanes of vectors of A: ``LANES`` steps a time.
+    """The loops over K of a tile by the lanes of vectors of A: as many steps a time as it has.
 
     Attributes:
         tiling: Tile of the machine.
@@ -83,23 +85,24 @@ class LaneLoop(Struct, frozen=True):
 
         Args:
             step: Variables of the loops outside.
-            body: What is done for ``LANES`` steps, from one on.
+            body: What is done for the steps of a vector, from one on.
         """
         *outer, innermost = self.steps
         if len(step) < len(outer):
             return serial(outer[len(step)], lambda k: self.nest((*step, k), body), "k")
-        extents, prefetch = (*outer, innermost // LANES), self.weight_prefetch
+        lanes, prefetch = self.tiling.lanes, self.weight_prefetch
+        extents = (*outer, innermost // lanes)
 
         def some(k: PrimExpr) -> Stmt:
-            made = body((*step, k * LANES))
+            made = body((*step, k * lanes))
             if prefetch is None:
                 return made
-            return prefetch.around(made, (*step, k), extents, (self.rows[0], LANES))
+            return prefetch.around(made, (*step, k), extents, (self.rows[0], lanes))
 
         return serial(extents[-1], some, "k")
 
     def _lanes(self, first: tuple[PrimExpr, ...]) -> Stmt:
-        return seq(*(self._lane(first, lane) for lane in range(LANES)))
+        return seq(*(self._lane(first, lane) for lane in range(self.tiling.lanes)))
 
     def _lane(self, first: tuple[PrimExpr, ...], lane: int) -> Stmt:
         """Multiply by a lane of the vectors of A that begin at a step."""
@@ -111,7 +114,7 @@ class LaneLoop(Struct, frozen=True):
             here = (row, Ramp(column, 1, size))
             total = Load(acc, here, acc.dtype, size)
             weight = self.right((*first[:-1], first[-1] + lane), column)
-            b = vector_of(weight)
+            b = vector_of(weight, size)
             a = read(self.left(row, first), lane)
             assert a is not None  # as of the sample
             if tiling.add is None:
@@ -140,8 +143,9 @@ def lane_loop(
         return None  # a tile of partial sums
     if read is None or tiling.micro_kernel is not None or not isinstance(innermost, int):
         return None
-    least = 2 * LANES if tiling.row_pairs is None else LANES  # packed for pairs: no other loop
-    if innermost % LANES or innermost < least or tiling.lanes != LANES:
+    lanes = tiling.lanes
+    least = 2 * lanes if tiling.row_pairs is None else lanes  # packed for pairs: no other loop
+    if innermost % lanes or innermost < least or lanes < LANES:
         return None
     k, (left, right) = TirVar("k"), operands
     sample = left(0, (*(index(0) for _ in steps[:-1]), k))
@@ -150,15 +154,15 @@ def lane_loop(
     return LaneLoop(tiling, acc, rows, left, right, tuple(steps), weight_prefetch)
 
 
-def vector_of(element: PrimExpr) -> PrimExpr:
+def vector_of(element: PrimExpr, lanes: int = LANES) -> PrimExpr:
     """Return the vector that begins at an element of packed weights: a load, or a word of one."""
     first = address_of(element)
     *outer, last = first.indices
     apart = element.dtype.bytes // first.buffer.dtype.bytes
-    vector = replace(first, indices=(*outer, Ramp(last, apart, LANES)), lanes=LANES)
+    vector = replace(first, indices=(*outer, Ramp(last, apart, lanes)), lanes=lanes)
     if not isinstance(element, CallTarget):
         return vector
-    return replace(element, args=(vector,), lanes=LANES)
+    return replace(element, args=(vector,), lanes=lanes)
 
 
 def _is_contiguous(element: Load, k: TirVar, dtype: DType) -> bool:

@@ -51,6 +51,7 @@ from .bf16_products import bf16x2_conv, bf16x2_dense
 from .bf16_storage import bf16_source, is_depthwise, runs_in_bf16x2
 from .column_dense import column_dense, suits_column_dense
 from .dense import product_width
+from .half_precision import tile_of
 from .integer_sums import conv_sums_of, dense_sums_of, is_quantized_linear
 from .layout_rules import (
     Users,
@@ -236,8 +237,8 @@ class _Layout(Struct):
 
     def _conv(self, node: Call) -> bool:
         data, weight, *bias = node.args
-        kind = tensor_type(data)
-        if kind.dtype not in _FLOATS or kind.rank not in (3, 4) or 0 in tensor_type(weight).shape:
+        kind, tile = tensor_type(data), tile_of(node, self.tiling)
+        if tile is None or kind.rank not in (3, 4) or 0 in tensor_type(weight).shape:
             return False
         if kind.rank == 3:
             return self._conv1d(node)
@@ -248,11 +249,11 @@ class _Layout(Struct):
         if self._is_narrow(node):
             source = self.channels_last(bf16_source(data))
             result = bf16x2_conv(node, source, self.tiling, self._pack)
-        elif planes and self._plane_conv(node):
+        elif planes and tile is self.tiling and self._plane_conv(node):
             return True
         else:
             source = self.channels_last(bf16_source(data) if is_depthwise(node) else data)
-            result = self._packed_conv(node, source, self.plain(weight))
+            result = self._packed_conv(node, source, self.plain(weight), tile)
         for term in bias:
             result = call(Add, result, self.plain(term), span=node.span)
         return self._set(node, result)
@@ -297,22 +298,23 @@ class _Layout(Struct):
         made = convolution(node, self.channels_last(source), self.plain(node.args[1]))
         return made is not None and self._set(node, made)
 
-    def _packed_conv(self, node: Call, source: Expr, weight: Expr) -> Expr:
+    def _packed_conv(self, node: Call, source: Expr, weight: Expr, tile: CpuTiling) -> Expr:
         attrs = packed_attrs(node, weight)
         outputs, inner, kh, kw = tensor_type(weight).static_shape
         groups = attrs.groups
         if is_depthwise(node):
             packed = self._pack(weight, ("depthwise",))
             return call(Depthwise, source, packed, attrs=attrs, span=node.span)
-        width = block_width(outputs // groups, self.tiling)
-        if self.winograd and isinstance(weight, Constant) and is_reduced(node, WINOGRAD):
+        width = block_width(outputs // groups, tile)
+        winograd = self.winograd and tile is self.tiling
+        if winograd and isinstance(weight, Constant) and is_reduced(node, WINOGRAD):
             packed = self._pack(weight, ("winograd", width))
             return call(Winograd, source, packed, attrs=attrs, span=node.span)
         if kh * kw * groups * attrs.strides[0] * attrs.strides[1] == 1:
             *pixels, _ = tensor_type(source).shape
-            width = product_width(typical(product(pixels), self.sizes), inner, outputs, self.tiling)
+            width = product_width(typical(product(pixels), self.sizes), inner, outputs, tile)
         else:
-            width = window_width(outputs // groups, self.tiling)
+            width = window_width(outputs // groups, tile)
         packed = self._pack(weight, ("conv", groups, width))
         return call(PackedConv, source, packed, attrs=attrs, span=node.span)
 
@@ -360,7 +362,7 @@ class _Layout(Struct):
         if is_narrow:
             result = bf16x2_conv(wide, source, self.tiling, self._pack)
         else:
-            result = self._packed_conv(wide, source, weight)
+            result = self._packed_conv(wide, source, weight, self.tiling)
         for term in bias:
             result = call(Add, result, term, span=node.span)
         if is_open:
@@ -385,7 +387,8 @@ class _Layout(Struct):
         if not isinstance(b, Constant):
             made = None if opened else transposed_first(node, attrs, self.tiling, self.plain)
             return self._keep(node, made)
-        if b.type.rank != 2 or attrs.transpose_a or b.type.dtype not in _FLOATS:
+        tile = tile_of(node, self.tiling)
+        if b.type.rank != 2 or attrs.transpose_a or tile is None:
             return False
         if self._is_narrow(node):
             source, flipped = self.plain(bf16_source(a)), attrs.transpose_b
@@ -394,7 +397,7 @@ class _Layout(Struct):
         *rows, _ = tensor_type(a).shape
         depth, outputs = b.data.shape[::-1] if attrs.transpose_b else b.data.shape
         count = typical(product(rows), self.sizes)
-        width = product_width(count, depth, outputs, self.tiling)
+        width = product_width(count, depth, outputs, tile)
         packed = self._pack(b, ("dense", attrs.transpose_b, width))
         few = opened and count <= BATCH and _SMALL * count_flops(node, self.sizes) <= self.flops
         made = Dense.Attrs(outputs=outputs, few=few)

@@ -27,7 +27,7 @@ def legalize_for_cpu(function: Function, tiling: CpuTiling, *, winograd: bool = 
         winograd: Whether 3x3 convolutions that gain by Winograd's method are computed so.
     """
     exact = integer_products_in_float32(function, tiling)
-    in_float32 = widen_half_precision(split_argmax(expand_powers(exact)))
+    in_float32 = widen_half_precision(split_argmax(expand_powers(exact)), tiling)
     two_dimensional = lower_conv3d(expand_conv_transpose(in_float32))
     flat = pointwise_conv_to_matmul(two_dimensional)
     if tiling.bf16x2 is not None:

@@ -46,7 +46,7 @@ from .loops import load, seq, serial, store, unrolled, vectorized
 from .ordered_tiles import OrderedWords
 from .prefetch import OpenWeightPrefetch, WeightPrefetch, with_prefetch
 from .row_pairs import lane_loops
-from .tile_stores import tile_stores
+from .tile_stores import stored_lanes, tile_stores
 from .tiling import CpuTiling
 
 _MIN_ACCUMULATORS = 8
@@ -112,7 +112,8 @@ def register_tile(
         return body if fetched is None else fetched.around(body, step, extents, (rows, lanes))
 
     start, body = (initial, nest(())) if words is None else words.tile(acc, rows, lanes, fetched)
-    stores = tile_stores(acc, size, epilogue, is_looped=is_one_of_several)
+    stored = (rows, columns, stored_lanes(tiling, epilogue, dtype))
+    stores = tile_stores(acc, stored, epilogue, is_looped=is_one_of_several)
     near = operands_fetched(tiling, epilogue, size, dtype)
     return Allocate(acc, seq(*near, _cleared(acc, lanes, start), body, stores))
 

@@ -95,14 +95,12 @@ class RowPairs(Struct, frozen=True):
             the even ones of both, ``"high"`` the odd ones.
         vector: ``vector(word)``: the vector of words along K from ``word`` on, a load of one, of
             which ``left_lanes`` returns lanes; ``None`` where that does.
-        rows: Rows of a tile two vectors wide.
         add_unsigned: ``add`` of unsigned data (``USMMLA``); ``None`` if there is none.
     """
 
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
     exchange: Callable[[PrimExpr, PrimExpr, str, int], PrimExpr]
     vector: Callable[[PrimExpr], PrimExpr | None]
-    rows: int
     add_unsigned: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
 
 

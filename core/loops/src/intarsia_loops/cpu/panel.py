@@ -222,6 +222,6 @@ class Panel(Struct, frozen=True):
             return body
 
         filled = copied_rows(
-            panel, (size, depth), tiling.lanes, lambda r, k: left.element(start + r, low + k)
+            panel, (size, depth), tiling.copied_lanes, lambda r, k: left.element(start + r, low + k)
         )
         return Allocate(panel, seq(filled, body))

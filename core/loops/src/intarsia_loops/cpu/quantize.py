@@ -210,7 +210,9 @@ def _byte_sums(
         return total, np.zeros(int(outputs), np.int64)
     padded_weight = _padded_to_words(weight, 1)
     by_unit = _suits_matrix_unit_conv(attrs, source, padded_weight, tiling)
-    width = int8x4_width(outputs // plain.groups, tiling, by_unit=by_unit)
+    is_paired = _is_paired(padded_weight.shape[1], tiling)
+    own = outputs // plain.groups
+    width = int8x4_width(own, tiling, by_unit=by_unit, is_paired=is_paired)
     is_ordered = _orders_words(source, tiling, attrs)
     width = tiling.lanes if is_ordered else width
     blocks = pack_conv(padded_weight, plain.groups, width)
@@ -245,6 +247,12 @@ def _suits_matrix_unit(rows: Size, depth: int, tiling: CpuTiling) -> bool:
     """Whether a matrix unit will multiply ``rows`` neighbours of ``depth`` bytes."""
     unit = None if tiling.int8x4 is None else tiling.int8x4.unit
     return unit is not None and suits_matrix_unit(rows, depth // INT8_PER_WORD, unit)
+
+
+def _is_paired(inner: int, tiling: CpuTiling) -> bool:
+    """Whether two columns are multiplied at a time, of so many neighbours along K."""
+    pairs = None if tiling.int8x4 is None else tiling.int8x4.row_pairs
+    return pairs is not None and suits_pairs(inner // INT8_PER_WORD)
 
 
 class _Words(Struct, frozen=True):
@@ -303,7 +311,7 @@ def _words(
         has_masks = blocks.nbytes < STREAMED_BYTES
         words = pack_ordered(blocks, signed=kind.dtype.is_signed, has_masks=has_masks)
         return _Words(words, is_ordered=True)
-    if int8x4 is not None and int8x4.row_pairs is not None and suits_pairs(inner // INT8_PER_WORD):
+    if _is_paired(inner, tiling):
         return _Words(pair_columns(pack_int8x4(blocks)), is_paired=True)
     if int8x4 is None or int8x4.int16x2 is None or not kind.is_static:
         return _Words(pack_int8x4(blocks), has_narrow_pairs(blocks, 1, signed=signed))
@@ -372,7 +380,10 @@ def _dense_byte_sums(
     outputs, (*rows, _) = matrix.shape[1], tensor_type(source).shape
     by_unit = _suits_matrix_unit(product(rows), len(matrix), tiling)
     is_one_row = product(rows) == 1  # whose weights arrive no faster than any are multiplied
-    width = int8x4_width(outputs, tiling, is_one_row=is_one_row, by_unit=by_unit)
+    is_paired = _is_paired(len(matrix), tiling) and not is_one_row
+    width = int8x4_width(
+        outputs, tiling, is_one_row=is_one_row, by_unit=by_unit, is_paired=is_paired
+    )
     if is_one_row:
         is_narrow = has_narrow_pairs(matrix, 0, signed=signed)
         words = _Words(pack_int8x4(pack_dense(matrix, width)), is_narrow)

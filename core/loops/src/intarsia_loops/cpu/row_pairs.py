@@ -7,33 +7,31 @@ of 8 products to a vector of sums: 32 products where ``SDOT`` has 16. ``BFMMLA``
 lane after another (``lane_loop.py``), and two of them trade words::
 
     for k in K by 4:                           # serial: 16 bytes
-        b[0..4 * vectors) = B[k..k+4) of pairs of columns     # 8 registers of 2 vectors
         for p in pairs of rows:                # unrolled
-            a = A[2p, k..k+4), A[2p+1, k..k+4) as two vectors of both      # 2 + 2 registers
-            c[p, 0..2 * vectors) += a[0] * b[even] + a[1] * b[odd]
+            a[p] = A[2p, k..k+4), A[2p+1, k..k+4) as two vectors of both       # 2 registers
+        for half, b in B[k..k+4):              # 4 * vectors vectors of a pair of columns
+            for p in pairs of rows:
+                c[p, b] += a[p][half] * b
 
-Registers: 4 pairs x 4 sums + 8 of B + 4 of A = 28 of 32. A sum holds two neighbouring columns of
-two rows; behind K they become rows. Weights that are packed so have no other loop: a single row is
-its own second one, which takes no more instructions than a row of lanes does.
+Registers: a tile of 4 rows x 6 vectors of columns has 24 sums, 4 of A and 2 of B, 30 of 32; 48 of
+its 72 instructions multiply, of 8 x 2 vectors 32 of 56. Wide tiles pay, because words of two rows
+are exchanged anew for each block of columns; 6 x 4 vectors would need all 32 registers, which LLVM
+fills without spilling for few processors. A sum holds two neighbouring columns of two rows; behind
+K they become rows. Weights that are packed so have no other loop: a single row is its own second
+one, which takes no more instructions than a row of lanes does.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import TypeAlias
 
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import Broadcast, Load, PrimExpr, Ramp, TirVar, const, index
-from intarsia_ir.tir.stmt import Allocate, Stmt, Store
+from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt, Store
 
 from .lane_loop import LANES, LaneLoop, vector_of
-from .loops import let_all, seq, unrolled
+from .loops import let_all, seq
 from .packed_operands import RowPairs
-
-_OfPair: TypeAlias = Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]
-"""Returns what is done for two rows and the number of their pair."""
 
 
 class _PairedTile(Struct, frozen=True):
@@ -51,74 +49,74 @@ class _PairedTile(Struct, frozen=True):
 
     def products(self, first: tuple[PrimExpr, ...]) -> Stmt:
         """Add the products of four words along K."""
-        kind, exchange = self.sums.dtype, self.unit.exchange
-        columns: list[tuple[int, int, TirVar]] = []
+        exchange, left = self.unit.exchange, self.tile.left
+        both: list[tuple[TirVar, TirVar]] = []
         bound: list[tuple[TirVar, PrimExpr]] = []
-        for half in range(2):
-            for column in range(0, self.tile.acc.shape[1], LANES):
-                for number in range(2):
-                    step = (*first[:-1], first[-1] + (2 * half + number))
-                    words = vector_of(self.tile.right(step, index(column)))
-                    var = TirVar("b", words.dtype, LANES)
-                    bound.append((var, words))
-                    columns.append((half, column // LANES * 2 + number, var))
-
-        def pair(first_row: PrimExpr, second_row: PrimExpr, number: PrimExpr) -> Stmt:
-            a, b = (self.unit.vector(self.tile.left(r, first)) for r in (first_row, second_row))
+        for rows in self._pairs():
+            a, b = (self.unit.vector(left(r, first)) for r in (rows[0], rows[-1]))
             assert a is not None  # as of the sample of the loop by lanes
             assert b is not None
-            both = [TirVar("a", a.dtype, LANES) for _ in range(2)]
-            lets = [(both[0], exchange(a, b, "low", 2)), (both[1], exchange(a, b, "high", 2))]
-            adds: list[Stmt] = []
-            for half, place, right in columns:
-                here = (number, Ramp(index(place * LANES), 1, LANES))
-                total = Load(self.sums, here, kind, LANES)
-                adds.append(Store(self.sums, here, self.unit.add(total, both[half], right)))
-            return let_all(lets, seq(*adds))
+            low, high = (TirVar("a", a.dtype, LANES) for _ in range(2))
+            bound += [(low, exchange(a, b, "low", 2)), (high, exchange(a, b, "high", 2))]
+            both.append((low, high))
+        columns = range(0, self.tile.acc.shape[1], LANES)
+        adds = [
+            self._products_of(first, (half, column, number), both)
+            for half in range(2) for column in columns for number in range(2)
+        ]  # fmt: skip
+        return let_all(bound, seq(*adds))
 
-        return let_all(bound, self._each_pair(pair))
+    def _products_of(
+        self,
+        first: tuple[PrimExpr, ...],
+        place: tuple[int, int, int],
+        both: list[tuple[TirVar, TirVar]],
+    ) -> Stmt:
+        """Multiply half of the words of a pair of columns by those of all rows."""
+        kind, (half, column, number) = self.sums.dtype, place
+        step = (*first[:-1], first[-1] + (2 * half + number))
+        words = vector_of(self.tile.right(step, index(column)))
+        right = TirVar("b", words.dtype, LANES)
+        adds: list[Stmt] = []
+        for pair, halves in enumerate(both):
+            here = (index(pair), Ramp(index(2 * column + number * LANES), 1, LANES))
+            total = Load(self.sums, here, kind, LANES)
+            adds.append(Store(self.sums, here, self.unit.add(total, halves[half], right)))
+        return LetStmt(right, words, seq(*adds))
+
+    def _pairs(self) -> list[tuple[int, ...]]:
+        """Return the rows of each pair; the last one may be alone."""
+        rows = self.tile.rows[0]
+        return [tuple(range(first, min(first + 2, rows))) for first in range(0, rows, 2)]
 
     def gather(self) -> Stmt:
         """Add the sums of pairs to those of rows."""
         kind, exchange = self.sums.dtype, self.unit.exchange
-
-        def pair(first_row: PrimExpr, second_row: PrimExpr, number: PrimExpr) -> Stmt:
-            rows = [first_row] if first_row is second_row else [first_row, second_row]
-            made: list[Stmt] = []
+        made: list[Stmt] = []
+        for pair, rows in enumerate(self._pairs()):
             for column in range(0, self.tile.acc.shape[1], LANES):
                 halves = [
-                    Load(self.sums, (number, Ramp(index(at), 1, LANES)), kind, LANES)
+                    Load(self.sums, (index(pair), Ramp(index(at), 1, LANES)), kind, LANES)
                     for at in (2 * column, 2 * column + LANES)
                 ]
                 for row, name in zip(rows, ("low", "high"), strict=False):
-                    here = (row, Ramp(index(column), 1, LANES))
+                    here = (index(row), Ramp(index(column), 1, LANES))
                     total = Load(self.tile.acc, here, kind, LANES)
                     added = total + exchange(halves[0], halves[1], name, 2)
                     made.append(Store(self.tile.acc, here, added))
-            return seq(*made)
-
-        return self._each_pair(pair)
+        return seq(*made)
 
     def clear(self) -> Stmt:
         """Set all sums to zero."""
         zero = Broadcast(const(0, self.sums.dtype), LANES, self.sums.dtype)
-
-        def clear(number: PrimExpr) -> Stmt:
-            return seq(
-                *(
-                    Store(self.sums, (number, Ramp(index(column), 1, LANES)), zero)
-                    for column in range(0, self.sums.shape[1], LANES)
-                )
+        rows, columns = self.sums.shape
+        return seq(
+            *(
+                Store(self.sums, (index(row), Ramp(index(column), 1, LANES)), zero)
+                for row in range(rows)
+                for column in range(0, columns, LANES)
             )
-
-        return unrolled(self.sums.shape[0], clear, "p")
-
-    def _each_pair(self, body: _OfPair) -> Stmt:
-        """Do ``body`` for all pairs of rows; a row without a second one is its own."""
-        rows = self.tile.rows[0]
-        pairs = unrolled(rows // 2, lambda p: body(p * 2, p * 2 + 1, p), "p")
-        last = index(rows - 1)
-        return seq(pairs, body(last, last, index(rows // 2))) if rows % 2 else pairs
+        )
 
 
 def suits_pairs(words: int) -> bool:

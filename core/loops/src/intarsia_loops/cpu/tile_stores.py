@@ -3,6 +3,8 @@
 
 It is written out for each row, where sums are in registers. Kernels with tiles of several sizes
 have a long one, as gelu is, as a loop over the rows of a tile, whose sums are on the stack then.
+Where instructions narrow two vectors to one (NEON), results of bytes are computed two vectors at a
+time.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from intarsia_runtime.dtype import DType
 
 from ..cost import has_long_function
 from .loops import load, seq, serial, store, unrolled, vectorized
+from .tiling import CpuTiling
 
 TileEpilogue: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]"
 """``epilogue(row, column, sum)`` stores a result."""
@@ -37,6 +40,14 @@ def tile_stores(
     if is_looped and is_long(epilogue, acc.dtype):
         return _looped_stores(acc, *tile, epilogue)
     return _unrolled_stores(acc, *tile, epilogue)
+
+
+def stored_lanes(tiling: CpuTiling, epilogue: TileEpilogue, dtype: DType) -> int:
+    """Return how many columns an epilogue computes at a time: more if they become bytes."""
+    stored = epilogue(TirVar("r"), TirVar("v"), const(0, dtype))
+    stores = [stmt for stmt in statements(stored) if isinstance(stmt, Store)]
+    is_narrow = all(stmt.buffer.dtype.bits == 8 for stmt in stores)
+    return tiling.lanes * (tiling.byte_vectors if is_narrow else 1)
 
 
 def is_long(epilogue: TileEpilogue, dtype: DType) -> bool:

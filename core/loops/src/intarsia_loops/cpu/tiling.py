@@ -23,6 +23,9 @@ from .ordered_words import OrderedDot
 from .packed_operands import Bf16x2, Int8x4, RowPairs
 from .prefetch import Prefetch
 
+_PER_EMPTY = 8
+"""Columns of results for each that a block of paired weights may have beyond them."""
+
 
 class CpuTiling(Struct, frozen=True):
     """Register tile and cache budgets of a machine.
@@ -55,6 +58,8 @@ class CpuTiling(Struct, frozen=True):
             at ``element``, in all lanes, where instructions multiply by a lane of a register
             (NEON); ``None`` if elements are loaded one by one. Each row then has a register of A.
         row_pairs: What multiplies two rows of a tile at a time; ``None`` if nothing does.
+        float16: The tile of float16 products that add up in float16; ``None`` if they must not.
+        byte_vectors: Vectors of sums side by side that become bytes together (NEON: 2).
         transpose_registers: ``transpose_registers(rows, write)`` transposes a square of vectors,
             one a row, and has ``write(i, column)`` store column ``i``; ``None`` if it cannot.
     """
@@ -78,6 +83,8 @@ class CpuTiling(Struct, frozen=True):
     deinterleave: Callable[[PrimExpr, PrimExpr, int], PrimExpr] | None = None
     left_lanes: Callable[[PrimExpr, int], PrimExpr | None] | None = None
     row_pairs: RowPairs | None = None
+    float16: CpuTiling | None = None
+    byte_vectors: int = 1
     transpose_registers: (
         Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt] | None
     ) = None
@@ -87,12 +94,20 @@ class CpuTiling(Struct, frozen=True):
         """How words of bytes in an order of their own are multiplied, if the machine does that."""
         return None if self.int8x4 is None else self.int8x4.ordered
 
+    @property
+    def copied_lanes(self) -> int:
+        """Elements that a copy of rows moves at a time: of NEON four vectors, which pairs move."""
+        return self.lanes if self.left_lanes is None else 4 * self.lanes
+
     def rows_for(self, vectors: int) -> int:
         """Return the rows of a tile ``vectors`` wide.
 
         ``registers_of(rows_for(v), v)`` is at most ``2 * rows + 4``: the registers of the tile two
-        vectors wide and one more.
+        vectors wide and one more. Pairs of rows have two registers of A, need two of B, and leave
+        two to what LLVM holds between.
         """
+        if self.row_pairs is not None:
+            return self.rows // (vectors + 1) * 2
         if self.left_lanes is not None:
             return max(1, (2 * self.rows + 4 - vectors) // (vectors + 1))
         if vectors <= 2:
@@ -164,7 +179,12 @@ def window_width(outputs: int, tiling: CpuTiling) -> int:
 
 
 def int8x4_width(
-    outputs: int, tiling: CpuTiling, *, is_one_row: bool = False, by_unit: bool = False
+    outputs: int,
+    tiling: CpuTiling,
+    *,
+    is_one_row: bool = False,
+    by_unit: bool = False,
+    is_paired: bool = False,
 ) -> int:
     """Return the width of a packed block of 8-bit weights, in output columns.
 
@@ -174,10 +194,24 @@ def int8x4_width(
     int8x4 = tiling.int8x4
     if by_unit and int8x4 is not None and int8x4.unit is not None:
         return int8x4.unit.lanes
+    if is_paired:
+        return paired_width(outputs, tiling)
     if int8x4 is None or not int8x4.columns:
         return block_width(outputs, tiling)
     single = int8x4.one_row_columns or 2 * int8x4.columns
     return min(outputs, single if is_one_row else int8x4.columns)
+
+
+def paired_width(outputs: int, tiling: CpuTiling) -> int:
+    """Return the width of a packed block of weights that are multiplied two columns at a time.
+
+    Six vectors share the exchange of words of two rows (``row_pairs.py``); fewer, where that leaves
+    many columns of the last block empty.
+    """
+    widths = [vectors * tiling.lanes for vectors in (6, 5, 4, 3, 2, 1)]
+    columns = {width: -(-outputs // width) * width for width in widths}
+    most = outputs + outputs // _PER_EMPTY
+    return next((w for w in widths if columns[w] <= most), min(widths, key=columns.__getitem__))
 
 
 def column_parts(outputs: int, width: int) -> tuple[tuple[int, int, int], ...]:

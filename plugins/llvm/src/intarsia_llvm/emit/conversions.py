@@ -6,6 +6,7 @@ from __future__ import annotations
 from intarsia_runtime.dtype import DType
 
 from .half import narrow_to_bfloat, narrow_to_half, narrow_to_odd, widen_bfloat, widen_half
+from .neon_narrow import emit_saturated, narrows
 from .spelling import float_text, int_text, overload, register_type, splat, vector_type
 from .writer import FunctionWriter
 
@@ -34,6 +35,8 @@ def emit_cast(w: FunctionWriter, value: str, source: DType, target: DType, lanes
         return w.emit(
             f"{compare} {old} {value}, {'zeroinitializer' if lanes > 1 else _zero(source)}"
         )
+    if source is not DType.FLOAT64 and source.is_float and target.bits <= 32 and narrows(w, lanes):
+        return emit_saturated(w, value, target, lanes)
     if source.is_float and target.bits < 32:
         return _narrowed(w, value, (source, target), lanes)
     if source.is_float and lanes > 1:

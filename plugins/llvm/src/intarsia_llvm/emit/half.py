@@ -19,12 +19,24 @@ def _number(constant: int, lanes: int) -> str:
 
 def narrow_to_half(w: FunctionWriter, value: str, lanes: int) -> str:
     """Round ``float`` to float16 bits (``i16``), to nearest even; NaN stays NaN."""
-    full, short = (vector_type(t, lanes) for t in ("float", "i16"))
     if not w.declarations.half:
         return _narrow_by_bits(w, value, lanes)
-    half = vector_type("half", lanes)
-    narrow = w.emit(f"fptrunc {full} {value} to {half}")
-    return w.emit(f"bitcast {half} {narrow} to {short}")
+    short = vector_type("i16", lanes)
+    return w.emit(
+        f"bitcast {vector_type('half', lanes)} {float_to_half(w, value, lanes)} to {short}"
+    )
+
+
+def float_to_half(w: FunctionWriter, value: str, lanes: int) -> str:
+    """Round ``float`` to LLVM's ``half``, where the machine converts float16."""
+    full, half = (vector_type(t, lanes) for t in ("float", "half"))
+    return w.emit(f"fptrunc {full} {value} to {half}")
+
+
+def half_to_float(w: FunctionWriter, value: str, lanes: int) -> str:
+    """Return LLVM's ``half`` as ``float``, where the machine converts float16."""
+    full, half = (vector_type(t, lanes) for t in ("float", "half"))
+    return w.emit(f"fpext {half} {value} to {full}")
 
 
 def _narrow_by_bits(w: FunctionWriter, value: str, lanes: int) -> str:
@@ -59,8 +71,7 @@ def widen_half(w: FunctionWriter, value: str, lanes: int) -> str:
     full, wide, short = (vector_type(t, lanes) for t in ("float", "i32", "i16"))
     if w.declarations.half:
         half = vector_type("half", lanes)
-        narrow = w.emit(f"bitcast {short} {value} to {half}")
-        return w.emit(f"fpext {half} {narrow} to {full}")
+        return half_to_float(w, w.emit(f"bitcast {short} {value} to {half}"), lanes)
     bits = w.emit(f"zext {short} {value} to {wide}")
     size = w.emit(f"and {wide} {bits}, {_number(0x7FFF, lanes)}")
     moved = w.emit(f"shl {wide} {size}, {_number(13, lanes)}")

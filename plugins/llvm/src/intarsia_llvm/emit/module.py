@@ -220,6 +220,7 @@ def _declarations(model: CodegenMachine, *, serial: bool = False) -> Declaration
         model.scale,
         rounds=x86,
         packs=x86 and "+avx2" in model.features.split(",") and model.registers == 16,
+        narrows=model.signed_pairs,
         fma=fma,
         bfloat=model.bfloat,
         serial=serial or model.bare,

@@ -9,14 +9,12 @@ System/6000 processor, 1990), unless a number is infinite or too small for all i
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from intarsia_ir.tir.expr import Binary, BinaryOp, Broadcast, CastExpr, PrimExpr
+from intarsia_ir.tir.expr import Binary, BinaryOp
 from intarsia_runtime.dtype import DType
 
-from .rounded import as_rounded, number_of
+from .rounded import bound_of, number_of
 from .spelling import float_text, overload, register_type, splat
 from .writer import FunctionWriter
 
@@ -33,7 +31,7 @@ def constant_divisor(expr: Binary) -> float | None:
     divisor = number_of(expr.b)
     if divisor is None or not 1 / _LARGE <= abs(divisor) <= _LARGE:
         return None
-    return divisor if _bound(expr.a) <= _LARGE else None
+    return divisor if bound_of(expr.a) <= _LARGE else None
 
 
 def emit_quotient(w: FunctionWriter, value: str, divisor: float, lanes: int) -> str:
@@ -46,21 +44,3 @@ def emit_quotient(w: FunctionWriter, value: str, divisor: float, lanes: int) -> 
     fma = w.declarations.use(kind, f"llvm.fma.{overload(DType.FLOAT32, lanes)}", (kind,) * 3)
     rest = w.emit(f"call {kind} {fma}({kind} {q}, {kind} {d}, {kind} {value})")
     return w.emit(f"call {kind} {fma}({kind} {rest}, {kind} {r}, {kind} {q})")
-
-
-def _bound(expr: PrimExpr) -> float:
-    """Return what the size of an expression is certain not to exceed."""
-    number = number_of(expr)
-    if number is not None:
-        return abs(number) if math.isfinite(number) else math.inf
-    match expr:
-        case Broadcast():
-            return _bound(expr.value)
-        case CastExpr(value=value) if value.dtype.is_integer or as_rounded(expr) is not None:
-            return 2.0**value.dtype.bits if value.dtype.is_integer else 2.0**32
-        case Binary(op=BinaryOp.ADD | BinaryOp.SUB):
-            return _bound(expr.a) + _bound(expr.b)
-        case Binary(op=BinaryOp.MUL):
-            return _bound(expr.a) * _bound(expr.b)
-        case _:
-            return math.inf

@@ -8,6 +8,8 @@ dequantizes such a value needs no integer of it.
 
 from __future__ import annotations
 
+import math
+
 from msgspec import Struct
 
 from intarsia_ir.tir.expr import (
@@ -23,12 +25,16 @@ from intarsia_ir.tir.expr import (
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_runtime.dtype import DType
 
+from .neon_narrow import emit_nearest, emit_saturated, narrows
 from .spelling import float_text, int_text, overload, register_type, splat, vector_type
 from .writer import FunctionWriter
 
 _FLOAT = DType.FLOAT32
 _MOST = 2**16  # far from what float32 has exactly
 _ROUNDING_LANES = (1, 4, 8, 16)  # of vectors that x86 rounds to int32 with one instruction
+
+_LARGEST = 2.0**127  # about that of float32
+_MOST_ADDED = 2**14  # to 16 bits, and what is limited then is beyond those of a byte
 
 _PACKED_LANES = 8  # of a vector of AVX2
 
@@ -96,10 +102,38 @@ def number_of(expr: PrimExpr) -> float | None:
     return expr.value if isinstance(expr, IntImm | FloatImm) else None
 
 
+def bound_of(expr: PrimExpr) -> float:
+    """Return what the size of an expression is certain not to exceed; NaN if there is none.
+
+    An expression with a bound is neither infinite nor NaN in float32, nor is any part of it.
+    """
+    size = _size_of(expr)
+    return size if size <= _LARGEST else math.nan
+
+
+def _size_of(expr: PrimExpr) -> float:
+    number = number_of(expr)
+    if number is not None:
+        return abs(number)
+    match expr:
+        case Broadcast():
+            return bound_of(expr.value)
+        case CastExpr(value=value) if value.dtype.is_integer or as_rounded(expr) is not None:
+            return 2.0**value.dtype.bits if value.dtype.is_integer else 2.0**32
+        case Binary(op=BinaryOp.ADD | BinaryOp.SUB):
+            return bound_of(expr.a) + bound_of(expr.b)
+        case Binary(op=BinaryOp.MUL):
+            return bound_of(expr.a) * bound_of(expr.b)
+        case _:
+            return math.nan
+
+
 def emit_rounded_integer(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
     """Write the integer; ``value`` is that of ``found.x``, and 0 stands for NaN."""
     if w.declarations.packs and lanes == _PACKED_LANES and _fits_packs(found):
         return _packed(w, value, found)
+    if narrows(w, lanes):
+        return _narrowed(w, value, found, lanes)
     limited = _limited(w, value, found, lanes)
     old, wide = register_type(_FLOAT, lanes), register_type(DType.INT32, lanes)
     if w.declarations.rounds and lanes in _ROUNDING_LANES:
@@ -155,6 +189,16 @@ def _packed(w: FunctionWriter, value: str, found: Rounded) -> str:
     packed = w.emit(f"call {bytes_} {narrow}({half} {halves}, {half} {halves})")
     first = ", ".join(f"i32 {lane}" for lane in range(lanes))
     return w.emit(f"shufflevector {bytes_} {packed}, {bytes_} poison, <{lanes} x i32> <{first}>")
+
+
+def _narrowed(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
+    """Convert by instructions of NEON, which saturate. NaN stays NaN when ``zero`` is added."""
+    is_number = not math.isnan(bound_of(found.x))
+    if not found.zero or (is_number and abs(found.zero) <= _MOST_ADDED):
+        return emit_nearest(w, value, found.kind, found.zero, lanes)
+    kind = register_type(_FLOAT, lanes)
+    value = w.emit(f"fadd {kind} {_round(w, value, lanes)}, {_splat(found.zero, lanes)}")
+    return emit_saturated(w, value, found.kind, lanes)
 
 
 def emit_rounded_float(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:

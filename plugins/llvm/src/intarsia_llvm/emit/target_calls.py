@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
 from intarsia_ir.tir.expr import CallTarget
+from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
 
 from ..functions import (
@@ -25,6 +26,7 @@ from ..functions import (
     DOT_OF_PAIRS,
     EXCHANGES,
     FUNCTIONS,
+    HALF_FMA,
     LOAD_SIGNED_PAIR,
     LOAD_UNSIGNED_PAIR,
     LOAD_WORD,
@@ -50,15 +52,18 @@ from .byte_dots import (
     emit_dot_of_pairs,
     emit_magnitudes_or_mask,
 )
+from .half import float_to_half, half_to_float
 from .neon_dot import emit_bf16_dot, emit_signed_dot, emit_signed_dot_by_pairs
 from .range_reduction import emit_far_angle
 from .scale import emit_scale
 from .signs import copy_sign
-from .spelling import overload, register_type
+from .spelling import overload, register_type, vector_type
 from .writer import FunctionWriter
 
 WriteCall: TypeAlias = Callable[[FunctionWriter, CallTarget, list[str]], str]
 """``write(w, call, args)``: write a call on values; returns the result's value."""
+
+_VECTOR_BITS = 128  # of NEON
 
 _OF_LOADS = (PREFETCH, LOAD_WORD, LOAD_SIGNED_PAIR, LOAD_UNSIGNED_PAIR)
 """Calls whose argument is a place, and no value (:mod:`.expressions`)."""
@@ -117,6 +122,16 @@ def _splat(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
     return _shuffled(w, call, [args[0], args[0]], (SPLATS.index(call.function),) * call.lanes)
 
 
+def _half_fma(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
+    """Multiply and add in float16, not in the floats that hold it in registers."""
+    lanes = call.lanes
+    half, suffix = vector_type("half", lanes), f"v{lanes}f16" if lanes > 1 else "f16"
+    a, b, total = (float_to_half(w, arg, lanes) for arg in args)
+    function = w.declarations.use(half, f"llvm.fma.{suffix}", (half,) * 3)
+    made = w.emit(f"call {half} {function}({half} {a}, {half} {b}, {half} {total})")
+    return half_to_float(w, made, lanes)
+
+
 def _exchange(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
     half, block = call.function.split(".")[2:]
     size, lanes = int(block), call.lanes
@@ -129,10 +144,38 @@ def _exchange(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:
 
 def _shuffled(w: FunctionWriter, call: CallTarget, args: list[str], lanes: Iterable[int]) -> str:
     """Write a vector of lanes of two, those of the second counted behind those of the first."""
-    kind = register_type(call.dtype, call.lanes)
+    kind, mask = register_type(call.dtype, call.lanes), tuple(lanes)
+    if not w.declarations.narrows:
+        return _shuffle(w, kind, args, mask)
+    if call.dtype is DType.FLOAT16:  # what widens lanes before and narrows them behind cancels out
+        halves = [float_to_half(w, arg, call.lanes) for arg in args]
+        return half_to_float(
+            w, _shuffle(w, vector_type("half", call.lanes), halves, mask), call.lanes
+        )
+    is_whole = call.lanes * call.dtype.bits == _VECTOR_BITS and call.dtype is not DType.BFLOAT16
+    if is_whole and mask in _halves_of(call.lanes):
+        return _zip(w, kind, args, _halves_of(call.lanes).index(mask))
+    return _shuffle(w, kind, args, mask)
+
+
+def _halves_of(lanes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the masks of the first halves of two vectors, and of the second ones."""
+    low = (*range(lanes // 2), *range(lanes, lanes + lanes // 2))
+    return low, tuple(lane + lanes // 2 for lane in low)
+
+
+def _zip(w: FunctionWriter, kind: str, args: list[str], half: int) -> str:
+    """Join halves of NEON's vectors by ``ZIP1`` or ``ZIP2``; LLVM would move one to a copy."""
+    pair = vector_type("i64", 2)
+    both = [w.once(f"bitcast {kind} {arg} to {pair}", arg) for arg in args]
+    made = _shuffle(w, pair, both, (half, half + 2))
+    return w.emit(f"bitcast {pair} {made} to {kind}")
+
+
+def _shuffle(w: FunctionWriter, kind: str, args: list[str], lanes: Sequence[int]) -> str:
     mask = ", ".join(f"i32 {lane}" for lane in lanes)
     return w.emit(
-        f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{call.lanes} x i32> <{mask}>"
+        f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{len(lanes)} x i32> <{mask}>"
     )
 
 
@@ -143,6 +186,7 @@ _WRITERS: Mapping[str, WriteCall] = MappingProxyType(
         "llvm.copysign": _copy_sign,
         **dict.fromkeys((ANGLE_REST, ANGLE_TURNS), _far_angle),
         SCALE: _scale,
+        HALF_FMA: _half_fma,
         **dict.fromkeys(EXCHANGES, _exchange),
         **dict.fromkeys(DEINTERLEAVE, _deinterleave),
         **dict.fromkeys(SPLATS, _splat),

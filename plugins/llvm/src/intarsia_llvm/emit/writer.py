@@ -30,6 +30,7 @@ class Declarations(Struct):
         scale: Whether an instruction multiplies by a power of two.
         rounds: Whether an instruction rounds floats to integers of 32 bits.
         packs: Whether saturating packs are the way from 32 bits to bytes: AVX2, without AVX-512.
+        narrows: Whether conversions saturate, to 32 bits and from them to fewer: NEON of AArch64.
         fma: Whether an instruction multiplies and adds.
         bfloat: Whether an instruction rounds to bfloat16, and subnormal numbers may become 0.
         serial: Whether parallel loops run on the calling thread.
@@ -43,6 +44,7 @@ class Declarations(Struct):
     scale: bool = False
     rounds: bool = False
     packs: bool = False
+    narrows: bool = False
     fma: bool = False
     bfloat: bool = False
     serial: bool = False

@@ -12,14 +12,16 @@ from ..functions import SPLATS
 
 
 def left_lanes(element: PrimExpr, lane: int) -> PrimExpr | None:
-    """Return a lane of the vector of four that begins at a load, or at a word of bytes."""
+    """Return a lane of the vector that begins at a load, or at a word of bytes."""
     vector = words_along(element)
-    return vector and CallTarget("llvm", SPLATS[lane], (vector,), element.dtype, 4)
+    return vector and CallTarget("llvm", SPLATS[lane], (vector,), element.dtype, vector.lanes)
 
 
 def words_along(element: PrimExpr) -> PrimExpr | None:
-    """Return the vector of four that begins at a load, or at a word of narrower elements."""
+    """Return the vector that begins at a load, or at a word of narrower elements."""
     match element:
+        case Load(dtype=DType.FLOAT16, lanes=1):
+            return _from(element, 1, 8)
         case Load(dtype=DType.FLOAT32 | DType.INT32, lanes=1):
             return _from(element, 1)
         case CallTarget(function="llvm.quad", args=(Load() as first,)):
@@ -29,7 +31,7 @@ def words_along(element: PrimExpr) -> PrimExpr | None:
             return None
 
 
-def _from(first: Load, apart: int) -> Load:
-    """Return four elements from one on, some elements apart."""
+def _from(first: Load, apart: int, lanes: int = 4) -> Load:
+    """Return so many elements from one on, some elements apart."""
     *outer, last = first.indices
-    return replace(first, indices=(*outer, Ramp(last, apart, 4)), lanes=4)
+    return replace(first, indices=(*outer, Ramp(last, apart, lanes)), lanes=lanes)
