@@ -199,8 +199,10 @@ class Int4ByteMatmul(Op):
         given = [buffer_of(name, each) for name, each in zip(names, types, strict=False)]
         count, stripes = given[0].shape[0], given[3].shape[0]
         out = Buffer("out", (count, stripes * COLUMNS), DType.FLOAT32)
-        zeros = given[5] if len(given) > 5 else None
-        product = _Product(*given[:5], zeros, attrs.zero, out, dot)
+        levels, row_scales, row_sums, codes, scales, *rest = given
+        zeros = rest[0] if rest else None
+        rows = (levels, row_scales, row_sums)
+        product = _Product(*rows, codes, scales, zeros, attrs.zero, out, dot)
 
         def stripe(number: PrimExpr) -> Stmt:
             parts: list[Stmt] = []

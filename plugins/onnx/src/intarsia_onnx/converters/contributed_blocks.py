@@ -26,6 +26,7 @@ from intarsia_ir.ops import (
     slicing,
 )
 from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Size
 
@@ -138,7 +139,7 @@ def _int4_product(node: NodeContext, rows: Expr, weight: _Int4Weight) -> Expr:
         result = node.call(int4.Int4Matmul, rows, *(node.array(_by_group(t)) for t in tables))
     if outputs == len(scales):
         return result
-    end = (sizes_of(rows)[0], outputs)
+    end = (extents(sizes_of(rows))[0], outputs)
     attrs = slicing.StridedSlice.Attrs(begin=(0, 0), end=end, strides=(1, 1))
     return node.call(slicing.StridedSlice, result, attrs=attrs)
 
