@@ -76,3 +76,21 @@ def test_dilated_transposed_convolutions(attrs: dict) -> None:
     sizes = ["H", "W", "D"][: len(kernel)]
     data = model("ConvTranspose", ["N", 4, *sizes], (4, 6 // groups, *kernel), (6,), **rest)
     check(data, [(1, 4, *(7, 5, 6)[: len(kernel)]), (2, 4, *(4, 9, 3)[: len(kernel)])])
+
+
+POOLS = [
+    {"kernel_shape": [2, 2], "strides": [2, 2]},
+    {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]},
+    {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "storage_order": 1},
+    {"kernel_shape": [3, 3], "strides": [2, 3], "ceil_mode": 1},
+    {"kernel_shape": [2, 3], "dilations": [3, 2], "pads": [1, 2, 1, 1]},
+    {"kernel_shape": [3], "strides": [2], "pads": [1, 1]},
+    {"kernel_shape": [2, 1, 3], "strides": [1, 2, 1], "pads": [1, 0, 1, 0, 0, 1]},
+]
+
+
+@pytest.mark.parametrize("attrs", POOLS)
+def test_places_of_the_largest_elements(attrs: dict) -> None:
+    rank = len(attrs["kernel_shape"])
+    data = model("MaxPool", ["N", 3, *"HWD"[:rank]], outputs=2, **attrs)
+    check(data, [(1, 3, *(9, 7, 6)[:rank]), (2, 3, *(6, 12, 5)[:rank]), (1, 3, *(8, 8, 8)[:rank])])

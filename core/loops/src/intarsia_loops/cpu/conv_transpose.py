@@ -94,7 +94,8 @@ def _of_stride_one(node: Call) -> Expr | None:
         return None
     groups = attrs.groups
     apart = np.swapaxes(weight.data.reshape(groups, inputs // groups, inner, *kernel), 1, 2)
-    taps = np.flip(apart, range(3, apart.ndim)).reshape(groups * inner, inputs // groups, *kernel)
+    last_first = np.flip(apart, tuple(range(3, apart.ndim)))
+    taps: np.ndarray = last_first.reshape(groups * inner, inputs // groups, *kernel)
     own = nn.Conv.Attrs(
         strides=attrs.strides, padding=tuple(padding), dilation=attrs.dilation, groups=groups
     )
