@@ -107,18 +107,18 @@ def max_pool_places(node: NodeContext, pooled: Expr) -> Expr:
     found: Expr = node.full(extents(sizes_of(pooled)), -1, I64)
     for tap in reversed(list(itertools.product(*map(range, window.kernel)))):
         value = grown
-        ahead = [t * d for t, d in zip(tap, window.dilation, strict=True)]
+        offsets = [t * d for t, d in zip(tap, window.dilation, strict=True)]
         for axis, count in enumerate(counts):
-            value = _strided(node, value, 2 + axis, ahead[axis], window.strides[axis], count)
+            value = _strided(node, value, 2 + axis, offsets[axis], window.strides[axis], count)
         best = node.call(compare.Equal, value, pooled)
         for axis, spots in enumerate(along):
-            if ahead[axis] < window.padding[axis][0]:
-                inside = node.call(compare.GreaterEqual, spots, node.scalar(-ahead[axis], I64))
+            if offsets[axis] < window.padding[axis][0]:
+                inside = node.call(compare.GreaterEqual, spots, node.scalar(-offsets[axis], I64))
                 best = node.call(binary.LogicalAnd, best, inside)
-            if ahead[axis] + beyond[axis] >= window.extent[axis]:
-                limit = node.full((), extents([sizes[2 + axis] - ahead[axis]])[0], I64)
+            if offsets[axis] + beyond[axis] >= window.extent[axis]:
+                limit = node.full((), extents([sizes[2 + axis] - offsets[axis]])[0], I64)
                 best = node.call(binary.LogicalAnd, best, node.call(compare.Less, spots, limit))
-        distance = sum((a * step for a, step in zip(ahead, steps, strict=True)), 0)
+        distance = sum((a * step for a, step in zip(offsets, steps, strict=True)), 0)
         here = node.call(binary.Add, first, node.full((), extents([distance])[0], I64))
         found = node.call(compare.Where, best, here, found)
     return found
