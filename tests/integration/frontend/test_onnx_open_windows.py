@@ -94,3 +94,19 @@ def test_places_of_the_largest_elements(attrs: dict) -> None:
     rank = len(attrs["kernel_shape"])
     data = model("MaxPool", ["N", 3, *"HWD"[:rank]], outputs=2, **attrs)
     check(data, [(1, 3, *(9, 7, 6)[:rank]), (2, 3, *(6, 12, 5)[:rank]), (1, 3, *(8, 8, 8)[:rank])])
+
+
+MEANS = [
+    {"pads": [1, 1, 1, 1], "count_include_pad": 1},
+    {"pads": [1, 0, 1, 1]},
+    {"count_include_pad": 1},
+]
+
+
+@pytest.mark.parametrize("attrs", MEANS)
+def test_means_of_windows_that_are_rounded_up(attrs: dict) -> None:
+    data = model(
+        "AveragePool", ["N", 16, "H", "W"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1,
+        **attrs,
+    )  # fmt: skip
+    check(data, [(1, 16, 8, 7), (2, 16, 5, 12), (1, 16, 3, 4)])
