@@ -110,3 +110,35 @@ def test_means_of_windows_that_are_rounded_up(attrs: dict) -> None:
         **attrs,
     )  # fmt: skip
     check(data, [(1, 16, 8, 7), (2, 16, 5, 12), (1, 16, 3, 4)])
+
+
+FOLDS = [
+    {"blocks": (3, 3), "pads": [1, 1, 1, 1]},
+    {"blocks": (2, 3), "strides": [2, 1], "dilations": [1, 2]},
+]
+
+
+@pytest.mark.parametrize("attrs", FOLDS)
+def test_columns_put_back_into_an_image(attrs: dict) -> None:
+    (high, wide), image = attrs["blocks"], (11, 20)
+    rest = {name: value for name, value in attrs.items() if name != "blocks"}
+    pads, strides, dilation = (
+        rest.get(name, default)
+        for name, default in (("pads", [0] * 4), ("strides", [1, 1]), ("dilations", [1, 1]))
+    )
+    counts = [
+        (size + pads[d] + pads[d + 2] - dilation[d] * (taps - 1) - 1) // strides[d] + 1
+        for d, (size, taps) in enumerate(zip(image, (high, wide), strict=True))
+    ]
+    shape = (2, 3 * high * wide, counts[0] * counts[1])
+    stored = [
+        numpy_helper.from_array(np.array(v), n) for n, v in (("i", image), ("b", (high, wide)))
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Col2Im", ["x", "i", "b"], ["y"], **rest)], "g",
+        [helper.make_tensor_value_info("x", FLOAT, shape)],
+        [helper.make_empty_tensor_value_info("y")], stored,
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 18)]
+    data = helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
+    check(data, [shape])
