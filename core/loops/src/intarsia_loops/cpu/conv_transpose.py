@@ -76,7 +76,7 @@ def _expanded(node: Expr) -> Expr | None:
 def _of_stride_one(node: Call) -> Expr | None:
     """Return a dilated one of stride 1 as a convolution as dilated: its taps, last first.
 
-    Any other, and one whose result is cut off by more than the window reaches, is ``None``.
+    Others are ``None``, and so is one whose result is cut off by more than the window reaches.
     """
     attrs, weight = node.attrs, node.args[1]
     if not isinstance(attrs, nn.ConvTranspose.Attrs) or not isinstance(weight, Constant):
