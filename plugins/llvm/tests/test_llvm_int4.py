@@ -57,7 +57,7 @@ def saved(path: Path, depth: int, columns: int, block: int, *, zeros: bool, leve
         (3072, 64, 32, True),
     ],
 )
-@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3", "c"])
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64", "c"])
 @pytest.mark.parametrize("level", [0, 4])
 def test_any_number_of_rows(
     tmp_path: Path, depth: int, columns: int, block: int, zeros: bool, target: str, level: int

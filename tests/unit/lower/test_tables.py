@@ -67,6 +67,19 @@ def test_a_table_of_a_kernel_of_several_threads_is_no_stack_of_one() -> None:
     np.testing.assert_array_equal(carried_out(kernel, [data]), want)
 
 
+@pytest.mark.parametrize("size", [20, 5])
+def test_places_that_follow_from_numbers_need_no_table(size: int) -> None:
+    x = var("x", 30, 10)
+    body = apply(
+        "nn.resize", x, sizes=(30, size), coordinate_mode="asymmetric", nearest_mode="floor"
+    )
+    kernel = default_loops("kernel", stages_of(function_of(body)))
+    assert "row0" not in print_func(kernel)
+    data = np.random.default_rng(2).standard_normal((30, 10)).astype(np.float32)
+    (want,) = expected(function_of(body), [data])
+    np.testing.assert_array_equal(carried_out(kernel, [data]), want)
+
+
 @pytest.mark.parametrize("guarded", [False, True])
 def test_what_a_condition_guards_is_not_read_in_front(guarded: bool) -> None:
     table, x = (Buffer(name, (8,), dtype) for name, dtype in (("t", INDEX), ("x", DType.FLOAT32)))

@@ -110,6 +110,9 @@ def _nearest_elements(mode: str, along: Resampling) -> Callable[[PrimExpr], Prim
     ratio = max(1, along.new // max(along.old, 1))
     if np.array_equal(table, numbers // ratio):
         return lambda index: index // ratio
+    step = along.old // max(along.new, 1)
+    if np.array_equal(table, numbers * step):
+        return lambda index: index * step
 
     def element(index: PrimExpr) -> PrimExpr:
         return _nearest_element(mode, along, index)
