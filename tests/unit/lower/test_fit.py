@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, call, constant, tensor_type
+from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.types import Size, TensorType
 from intarsia_ir.graph.walk import calls
 from intarsia_ir.ops import nn
@@ -89,6 +90,20 @@ def test_volumes_are_convolved_as_images(body: Call) -> None:
     found = [node for node in calls(changed) if node.name == "nn.conv"]
     assert [tensor_type(node).rank for node in found] == [4]
     same(function, changed)
+
+
+@pytest.mark.parametrize("low", [0, 2])
+def test_volumes_of_open_sizes_are_too(low: int) -> None:
+    """Without padding a result along the depth may be none, so that its size must be natural."""
+    attrs = nn.Conv.Attrs(
+        strides=(1, 1, 1), padding=((low, low),) * 3, dilation=(2, 2, 2), groups=1
+    )
+    kind = TensorType((variable("N"), 4, *(variable(name) for name in "DHW")), DType.FLOAT32)
+    with collecting_guards():
+        body = call(nn.Conv, Var("x", kind), weights(6, 4, 3, 3, 3), attrs=attrs)
+        changed = lower_conv3d(function_of(body))
+        assert [tensor_type(n).rank for n in calls(changed) if n.op is nn.Conv] == [4]
+        assert tensor_type(changed.body) == body.type
 
 
 @pytest.mark.parametrize("change", ["float64", "rank"])

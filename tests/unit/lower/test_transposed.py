@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intarsia_ir.graph.expr import Call, Constant, Var, call, constant, tensor_type
-from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.types import Size, TensorType, variable
 from intarsia_ir.graph.walk import calls
 from intarsia_ir.ops import nn, qnn_linear
 from intarsia_loops.cpu.conv_transpose import expand_conv_transpose
@@ -17,7 +17,7 @@ from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import expected, function_of
 
 
-def data(kind: DType, *shape: int) -> Var:
+def data(kind: DType, *shape: Size) -> Var:
     return Var("x", TensorType(shape, kind))
 
 
@@ -117,6 +117,23 @@ def test_a_stride_of_1_needs_no_phases() -> None:
     attrs = nn.ConvTranspose.Attrs(strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1))
     x = data(DType.FLOAT32, 1, 3, 5, 5)
     assert names(call(nn.ConvTranspose, x, weights(3, 4, 3, 3), attrs=attrs)) == ["nn.conv"]
+
+
+@pytest.mark.parametrize("height", [variable("H"), 7], ids=["open", "fixed"])
+def test_a_dilated_one_of_stride_1_is_a_convolution_as_dilated(height: Size) -> None:
+    attrs = nn.ConvTranspose.Attrs(
+        strides=(1, 1), padding=((1, 2), (0, 6)), dilation=(2, 3), groups=3, output_padding=(0, 1)
+    )
+    x = data(DType.FLOAT32, 2, 3, height, 5)
+    changed = expand_conv_transpose(
+        function_of(call(nn.ConvTranspose, x, weights(3, 2, 3, 3), attrs=attrs))
+    )
+    (found,) = calls(changed)
+    assert found.op is nn.Conv
+    assert found.attrs == nn.Conv.Attrs(
+        strides=(1, 1), padding=((3, 2), (6, 1)), dilation=(2, 3), groups=3
+    )
+    assert tensor_type(found.args[1]).static_shape == (6, 1, 3, 3)
 
 
 @pytest.mark.parametrize(

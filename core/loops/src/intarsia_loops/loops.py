@@ -64,7 +64,8 @@ def default_loops(name: str, stages: Stages, *, overlap: bool = False) -> PrimFu
     work = sum(_work(stage) for stage in stages.stages)
     parallel = work >= PARALLEL_WORK
     rows = _shared_rows(stages) if inner else 0
-    if inner and sum(_row_bytes(stage, rows) for stage in inner) <= STACK_BYTES:
+    is_row_by_row = inner and (rows or not parallel)  # a stack is that of one thread
+    if is_row_by_row and sum(_row_bytes(stage, rows) for stage in inner) <= STACK_BYTES:
         body = _by_rows(stages, inner, rows, memory, parallel=parallel)
         return PrimFunc(name, (*params, *outputs), len(outputs), body)
     scratch = [_global(tensor, f"scratch{n}") for n, tensor in enumerate(inner)]

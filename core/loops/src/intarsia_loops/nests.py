@@ -34,6 +34,7 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim, Size
 
 from .block_sums import is_long_sum, sum_by_blocks
+from .invariants import hoisted_places, with_places
 from .ranges import Range, split_ranges
 from .row_reductions import RowResult, power_of_two, reduce_along, serial_loops
 from .typical import typical
@@ -144,7 +145,9 @@ class Nest(Struct, frozen=True):
             step = shared_step(value, last)
             if step > 1:
                 return self._outer(self._steps(value, last, at, step))
-            return self._outer(For(at, index(last.extent), ForKind.SERIAL, store(at)))
+            value, places = hoisted_places(value, last.var)
+            loop = For(at, index(last.extent), ForKind.SERIAL, store(at))
+            return self._outer(with_places(loop, places))
         # Of a loop that copies a vector, compilers make a call, which takes longer than the loop.
         abreast = 2 if isinstance(value, Load) else 1
         if len(self.axes) == 1 and self.parallel and typical(last.extent) >= 2 * BLOCK:

@@ -142,17 +142,20 @@ def _materialized(outputs: tuple[Tensor, ...]) -> set[Tensor]:
 
     A tensor is computed once for each kept reader and each different place that reader, or a
     tensor inlined into it, reads it at; it is kept if that is more often than it has elements,
-    unless it is cheap.
+    unless it is cheap. One that says where neighbours are read is not: there are no vectors then.
     """
     interner = Interner()
     uses: dict[Tensor, dict[tuple[Tensor, tuple[int, ...]], tuple[PrimExpr, ...]]] = {}
     kept: set[Tensor] = set()
+    tables: set[Tensor] = set()
     for tensor in reversed(tuple(tensors(*outputs))):
         if tensor.body is None:
             continue
         own = uses.get(tensor, {})
         expensive = len(own) > MAX_PLACES or sum(points(root) for root, _ in own) > points(tensor)
-        if tensor in outputs or not is_light(tensor, expensive=expensive):
+        is_table = expensive and tensor in tables
+        tables |= _tables(tensor)
+        if tensor in outputs or is_table or not is_light(tensor, expensive=expensive):
             kept.add(tensor)
             axes = tuple(axis.var for axis in tensor.axes)
             own = {(tensor, ()): axes}
@@ -165,6 +168,21 @@ def _materialized(outputs: tuple[Tensor, ...]) -> set[Tensor]:
                 at = tuple(substitute(index, mapping) for index in node.indices)
                 parameters_of[root, tuple(interner.number(index) for index in at)] = at
     return kept
+
+
+def _tables(tensor: Tensor) -> set[Tensor]:
+    """Return the tensors that say where a tensor reads another, along its last dimension."""
+    if not tensor.axes:
+        return set()
+    last, found = tensor.axes[-1].var, set[Tensor]()
+    for outer in post_order(*body_exprs(tensor.body)):
+        if isinstance(outer, Read):
+            found |= {
+                node.tensor
+                for node in post_order(*outer.indices)
+                if isinstance(node, Read) and last in post_order(*node.indices)
+            }
+    return found
 
 
 def inline_all(

@@ -93,10 +93,15 @@ class Take(Op):
         at, size = attrs.axis, x.shape[attrs.axis]
         shape = (*x.shape[:at], *indices.shape, *x.shape[at + 1 :])
 
+        def clamped(*place: PrimExpr) -> PrimExpr:
+            return _clamped_element(indices[place], size)
+
+        places = compute(indices.shape, clamped, name="take_places")
+
         def element(*place: PrimExpr) -> PrimExpr:
-            picked = indices[place[at : at + indices.rank]]
+            picked = places[place[at : at + indices.rank]]
             rest = place[at + indices.rank :]
-            return x[(*place[:at], _clamped_element(picked, size), *rest)]
+            return x[(*place[:at], picked, *rest)]
 
         return compute(shape, element, name="take")
 

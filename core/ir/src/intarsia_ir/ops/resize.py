@@ -99,15 +99,30 @@ def _nearest_table(mode: str, along: Resampling) -> Array:
     return np.clip(whole, 0, along.old - 1).astype(np.int64)
 
 
-def _nearest_element(mode: str, along: Resampling, index: PrimExpr) -> PrimExpr:
-    """Return the element taken, in integers if that gives the same for every position."""
+def _nearest_elements(mode: str, along: Resampling) -> Callable[[PrimExpr], PrimExpr]:
+    """Return what gives the element taken, in integers if that is the same for every position.
+
+    Other elements are a tensor of their own: their positions have a division, and are those of
+    every row.
+    """
     table = _nearest_table(mode, along)
     numbers = np.arange(along.new)
     ratio = max(1, along.new // max(along.old, 1))
     if np.array_equal(table, numbers // ratio):
-        return index // ratio
-    if np.array_equal(table, numbers * along.old // max(along.new, 1)):
-        return index * along.old // along.new
+        return lambda index: index // ratio
+    step = along.old // max(along.new, 1)
+    if np.array_equal(table, numbers * step):
+        return lambda index: index * step
+
+    def element(index: PrimExpr) -> PrimExpr:
+        return _nearest_element(mode, along, index)
+
+    places = compute((along.new,), element, name="nn_resize_places")
+    return lambda index: places[(index,)]
+
+
+def _nearest_element(mode: str, along: Resampling, index: PrimExpr) -> PrimExpr:
+    """Return the element taken, as the reference computes it."""
     place = along.position(index, DType.FLOAT32)
     match mode:
         case "floor":
@@ -222,10 +237,12 @@ class Resize(Op):
                 result = _interpolated_tensor(attrs, result, axis, along)
             return narrowed(result, x.dtype, "nn_resize_rounded")
 
+        taken = {axis: _nearest_elements(attrs.nearest_mode, a) for axis, a in samplings.items()}
+
         def element(*indices: PrimExpr) -> PrimExpr:
             place = list(indices)
-            for axis, along in samplings.items():
-                place[axis] = _nearest_element(attrs.nearest_mode, along, indices[axis])
+            for axis, element_at in taken.items():
+                place[axis] = element_at(indices[axis])
             return x[tuple(place)]
 
         return compute(attrs.sizes, element, name="nn_resize")

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from intarsia_runtime.errors import TypeRuleError
-from intarsia_runtime.size import Dim, minimum
+from intarsia_runtime.size import Dim
 
 from ..graph.guards import require_at_most
 from ..graph.types import Shape, Size
@@ -119,11 +119,10 @@ class Windows(Struct, frozen=True):
                     f"{name}: a window of {extent} does not fit into dimension {axis} of the"
                     f" spatial shape {shape_text(spatial)} with padding {self.padding[axis]}"
                 )
-            count = (room + self._overhang(axis)) // stride + 1
-            if self.ceil_mode:
-                # A window must begin inside the input or the padding before it.
-                count = minimum(count, (size + (low - 1)) // stride + 1)
-            sizes.append(count)
+            more = low + high - extent + self._overhang(axis)
+            # A window of ceil_mode must begin inside the input or the padding before it.
+            more = min(more, low - 1) if self.ceil_mode else more
+            sizes.append((size + more) // stride + 1)
         return tuple(sizes)
 
     def view(self, x: Array, fill: float, output: Sequence[int]) -> Array:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from intarsia_ir.graph.expr import Call, Expr, Function, call, tensor_type
+from intarsia_ir.graph.guards import require_at_most
 from intarsia_ir.graph.walk import rewrite_function
 from intarsia_ir.ops.nn import Conv
 from intarsia_ir.ops.shape import Concatenate, Transpose
 from intarsia_ir.ops.slicing import Pad, StridedSlice
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 
 from .relayout import moved, reshaped
@@ -29,12 +31,16 @@ def _flattened(node: Expr) -> Expr | None:
         return None
     data, weight, *bias = node.args
     kind, attrs = tensor_type(data), node.attrs
-    if kind.rank != 5 or kind.dtype is not DType.FLOAT32 or not kind.is_static:
+    if kind.rank != 5 or kind.dtype is not DType.FLOAT32 or not tensor_type(weight).is_static:
         return None
-    batch, _, depth, *_ = tensor_type(node).static_shape
+    batch, _, depth, *_ = extents(tensor_type(node).shape)
     outputs, inner, taps, *kernel = tensor_type(weight).static_shape
-    if not kind.elements or not tensor_type(weight).elements or taps > _MOST_TAPS:
+    if not isinstance(kind.shape[1], int) or 0 in kind.shape:
         return None
+    if not tensor_type(weight).elements or taps > _MOST_TAPS:
+        return None
+    # The window fits, as the convolution's type says: of which slices are as long as the result.
+    require_at_most(0, depth, f"{node.op.name}: the window must fit")
     stacked = _depth_as_channels(data, attrs, taps, depth)
     flat = reshaped(moved(weight, _DEPTH_FIRST), (outputs, taps * inner, *kernel))
     flat_attrs = Conv.Attrs(
@@ -44,7 +50,7 @@ def _flattened(node: Expr) -> Expr | None:
         groups=attrs.groups,
     )
     result = call(Conv, stacked, flat, *bias, attrs=flat_attrs, span=node.span)
-    _, _, *sides = tensor_type(result).static_shape
+    _, _, *sides = tensor_type(result).shape
     return moved(reshaped(result, (batch, depth, outputs, *sides)), _DEPTH_FIRST)
 
 
@@ -57,7 +63,7 @@ def _depth_as_channels(data: Expr, attrs: Conv.Attrs, taps: int, depth: int) -> 
     if low or high:
         widths = ((0, 0), (0, 0), (low, high), (0, 0), (0, 0))
         data = call(Pad, data, attrs=Pad.Attrs(widths=widths))
-    batch, channels, _, *sides = tensor_type(data).static_shape
+    batch, channels, _, *sides = extents(tensor_type(data).shape)
     parts: list[Expr] = []
     for tap in range(taps):
         first = tap * apart

@@ -54,6 +54,7 @@ def expand_conv_transpose(function: Function) -> Function:
     These have one or two spatial dimensions, and constant weights and parameters. Dilated ones of
     floats have taps of weight 0 in between; those of bytes stay. Batch and spatial sizes may be
     open: padding is a number all the same, since the result is as many strides longer as the data.
+    Dilated ones of floats with stride 1 are dilated convolutions, of any number of dimensions.
     """
     return rewrite_function(function, _expanded)
 
@@ -62,11 +63,44 @@ def _expanded(node: Expr) -> Expr | None:
     if not isinstance(node, Call):
         return None
     if node.op is nn.ConvTranspose and tensor_type(node).dtype is DType.FLOAT32:
+        dilated = _of_stride_one(node)
+        if dilated is not None:
+            return dilated
         dense = _without_dilation(node)
         return _from_conv1d(dense, 1) if _is_conv1d(dense) else _expanded_float(dense)
     if node.op is qnn_linear.ConvTranspose:
         return _from_conv1d(node, 3) if _is_conv1d(node) else _expanded_int8(node)
     return None
+
+
+def _of_stride_one(node: Call) -> Expr | None:
+    """Return a dilated one of stride 1 as a convolution as dilated: its taps, last first.
+
+    Others are ``None``, and so is one whose result is cut off by more than the window reaches.
+    """
+    attrs, weight = node.attrs, node.args[1]
+    if not isinstance(attrs, nn.ConvTranspose.Attrs) or not isinstance(weight, Constant):
+        return None
+    inputs, inner, *kernel = weight.data.shape
+    if set(attrs.strides) != {1} or set(attrs.dilation) == {1} or 0 in weight.data.shape:
+        return None
+    more = attrs.output_padding or (0,) * len(kernel)
+    reach = [(size - 1) * step for size, step in zip(kernel, attrs.dilation, strict=True)]
+    padding = [
+        (size - low, size - high + extra)
+        for size, (low, high), extra in zip(reach, attrs.padding, more, strict=True)
+    ]
+    if any(isinstance(width, Dim) or width < 0 for ends in padding for width in ends):
+        return None
+    groups = attrs.groups
+    apart = np.swapaxes(weight.data.reshape(groups, inputs // groups, inner, *kernel), 1, 2)
+    last_first = np.flip(apart, tuple(range(3, apart.ndim)))
+    taps: np.ndarray = last_first.reshape(groups * inner, inputs // groups, *kernel)
+    own = nn.Conv.Attrs(
+        strides=attrs.strides, padding=tuple(padding), dilation=attrs.dilation, groups=groups
+    )
+    operands = (node.args[0], constant(np.ascontiguousarray(taps), name=weight.name))
+    return call(nn.Conv, *operands, *node.args[2:], attrs=own, span=node.span)
 
 
 def _without_dilation(node: Call) -> Call:

@@ -7,6 +7,8 @@ from intarsia_ir.graph.expr import Function
 
 from .argmax_reductions import split_argmax
 from .bf16_storage import store_in_bf16
+from .ceil_pools import round_down_pools
+from .columns_to_image import add_columns
 from .conv3d import lower_conv3d
 from .conv_transpose import expand_conv_transpose
 from .half_precision import widen_half_precision
@@ -27,8 +29,9 @@ def legalize_for_cpu(function: Function, tiling: CpuTiling, *, winograd: bool = 
         winograd: Whether 3x3 convolutions that gain by Winograd's method are computed so.
     """
     exact = integer_products_in_float32(function, tiling)
-    in_float32 = widen_half_precision(split_argmax(expand_powers(exact)), tiling)
-    two_dimensional = lower_conv3d(expand_conv_transpose(in_float32))
+    rounded_down = round_down_pools(exact)
+    in_float32 = widen_half_precision(split_argmax(expand_powers(rounded_down)), tiling)
+    two_dimensional = lower_conv3d(expand_conv_transpose(add_columns(in_float32)))
     flat = pointwise_conv_to_matmul(two_dimensional)
     if tiling.bf16x2 is not None:
         flat = store_in_bf16(flat, tiling.bf16x2)

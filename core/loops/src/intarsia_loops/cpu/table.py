@@ -28,6 +28,7 @@ from .conv import Convolution, conv_loops
 from .dense import dense_loops
 from .group import GroupOperands, anchored
 from .int4 import Int4Schedules
+from .int4_bytes import Int4ByteSchedules
 from .int8x4_schedules import Int8x4Schedules, Schedule
 from .loops import load
 from .matmul import matmul_loops
@@ -89,6 +90,7 @@ class Schedules(Struct, frozen=True):
                 "cpu.plane_depthwise": self.plane_depthwise,
                 **PoolSchedules(self.tiling_of).table(),
                 **Int4Schedules(self.tiling_of).table(),
+                **Int4ByteSchedules(self.tiling_of).table(),
                 **RecurrentSchedules(self.tiling_of).table(),
                 **Bf16x2Schedules(self.tiling_of).table(),
                 **Int8x4Schedules(self.tiling_of).table(),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of ``com.microsoft`` on weights of 2, 4 or 8 bits with a scale for each block.
 
-Weights must be stored in the model. Products in float32 with 4-bit weights keep them packed; other
-weights are dequantized when the model is read: a program has floats in their place, four times the
-bytes of 8-bit weights.
+Weights must be stored in the model. Products in float32 with 4-bit weights of 32 columns or more
+keep them packed; other weights are dequantized when the model is read: a program has floats in
+their place, four times the bytes of 8-bit weights.
 """
 
 from __future__ import annotations
@@ -12,10 +12,21 @@ from math import prod
 from types import MappingProxyType
 
 import numpy as np
+from msgspec import Struct
 
-from intarsia_ir.graph.expr import Expr
-from intarsia_ir.ops import binary, compare, indexing, int4, nn
+from intarsia_ir.graph.expr import Expr, get_item
+from intarsia_ir.ops import (
+    binary,
+    compare,
+    indexing,
+    int4,
+    int4_bytes,
+    nn,
+    quantize_blocks,
+    slicing,
+)
 from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Size
 
@@ -23,29 +34,29 @@ from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 from .contributed import DOMAIN
 
+_IN_BYTES = 4
+"""The accuracy level from which on rows may become bytes."""
+
 
 def matmul_nbits(node: NodeContext) -> Expr:
     """Convert MatMulNBits: a product with a dequantized weight ``[N, K]``.
 
-    ``accuracy_level`` is not followed: data are never quantized.
+    With ``accuracy_level`` 4, rows become bytes where the packed weight has whole zero points.
     """
     if node.integer("weight_prepacked", 0):
         raise node.unsupported(
             f"MatMulNBits with weight_prepacked={node.integer('weight_prepacked')}",
             "the layout is that of one GPU; save the model without packing weights",
         )
-    x = node.input(0)
+    x, bias = node.input(0), node.optional(5)
     packed = _int4_weight(node)
-    if packed is not None:
-        sizes, depth = sizes_of(x), node.integer("K")
-        rows = node.reshape(x, (prod(sizes[:-1]), depth))
-        result = node.call(int4.Int4Matmul, rows, *map(node.array, packed))
+    if packed is None:
+        weight = node.array(_matrix(node).astype(numpy_dtype(dtype_of(x))))
+        result = node.call(nn.Matmul, x, weight, attrs=nn.Matmul.Attrs(transpose_b=True))
+    else:
+        sizes = sizes_of(x)
+        result = _int4_product(node, node.reshape(x, (prod(sizes[:-1]), sizes[-1])), packed)
         result = node.reshape(result, (*sizes[:-1], node.integer("N")))
-        bias = node.optional(5)
-        return result if bias is None else node.call(binary.Add, result, bias)
-    weight = node.array(_matrix(node).astype(numpy_dtype(dtype_of(x))))
-    result = node.call(nn.Matmul, x, weight, attrs=nn.Matmul.Attrs(transpose_b=True))
-    bias = node.optional(5)
     return result if bias is None else node.call(binary.Add, result, bias)
 
 
@@ -69,30 +80,88 @@ def _matrix(node: NodeContext) -> np.ndarray:
     return (levels[:, :columns] - zeros[:, groups]) * factors[:, groups]
 
 
-def _int4_weight(node: NodeContext) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return codes, scales and shifts as ``nn.int4_matmul`` takes them; ``None`` if it does not.
+class _Int4Weight(Struct, frozen=True):
+    """A weight of 4 bits, columns in multiples of 64 and whole blocks.
 
-    It takes weights of 4 bits in float32, columns in multiples of 64, and blocks of neighbours.
+    Attributes:
+        packed: Bytes of two codes, ``[N, K / 2]``.
+        scales: Of blocks, float32, ``[N, blocks]``; 0 in columns that the model does not have.
+        zeros: Zero points of blocks, in the same way.
+        block: Neighbours along K with a scale.
+    """
+
+    packed: np.ndarray
+    scales: np.ndarray
+    zeros: np.ndarray
+    block: int
+
+
+def _int4_weight(node: NodeContext) -> _Int4Weight | None:
+    """Return the weight if it stays packed.
+
+    That is one of 4 bits in float32, with 32 columns or more, and blocks of neighbours.
     """
     bits, block = _format(node, "bits"), node.integer("block_size")
     rows, columns = node.integer("N"), node.integer("K")
     scales = node.required_value(2, "its scales")
     shape = sizes_of(node.input(0))
     plain = bits == 4 and node.optional(4) is None and dtype_of(node.input(0)) is DType.FLOAT32
-    if not plain or rows < 1 or rows % int4.COLUMNS or columns < 1 or columns % block:
+    if not plain or 2 * rows < int4.COLUMNS or columns < 1:
         return None
-    blocks, packed = columns // block, node.required_value(1, "the weight")
-    if packed.size * 2 != rows * columns or scales.size != rows * blocks or shape[-1] != columns:
+    blocks, packed = -(-columns // block), node.required_value(1, "the weight")
+    size = rows * blocks * block
+    if packed.size * 2 != size or scales.size != rows * blocks or shape[-1] != columns:
         return None
-    groups = rows // int4.COLUMNS
     factors = scales.astype(np.float32).reshape(rows, blocks)
-    zeros = _zero_points(node, rows, blocks, bits)
+    tables = (packed.reshape(rows, -1), factors, _zero_points(node, rows, blocks, bits))
+    missing = -rows % int4.COLUMNS
+    packed, factors, zeros = (np.pad(table, ((0, missing), (0, 0))) for table in tables)
+    zeros[rows:] = zeros[0]
+    return _Int4Weight(packed, factors, zeros, block)
 
-    def by_group(table: np.ndarray) -> np.ndarray:
-        parts = table.reshape(groups, int4.COLUMNS, -1)
-        return np.ascontiguousarray(parts.transpose(0, 2, 1))
 
-    return by_group(packed.reshape(rows, -1)), by_group(factors), by_group(factors * zeros)
+def _int4_product(node: NodeContext, rows: Expr, weight: _Int4Weight) -> Expr:
+    """Return the product of rows ``[M, K]`` with a packed weight.
+
+    It is one of integers if the model allows that, and zero points are whole numbers.
+    """
+    outputs, scales = node.integer("N"), weight.scales
+    missing = 2 * weight.packed.shape[1] - node.integer("K")
+    if missing:
+        attrs = slicing.Pad.Attrs(widths=((0, 0), (0, missing)))
+        rows = node.call(slicing.Pad, rows, attrs=attrs)
+    zeros = weight.zeros
+    is_whole = np.all((zeros == np.floor(zeros)) & (zeros >= 0) & (zeros <= 255))
+    if node.integer("accuracy_level", 0) == _IN_BYTES and is_whole:
+        result = _product_of_bytes(node, rows, weight)
+    else:
+        tables = (weight.packed, scales, scales * zeros)
+        result = node.call(int4.Int4Matmul, rows, *(node.array(_by_group(t)) for t in tables))
+    if outputs == len(scales):
+        return result
+    end = (extents(sizes_of(rows))[0], outputs)
+    attrs = slicing.StridedSlice.Attrs(begin=(0, 0), end=end, strides=(1, 1))
+    return node.call(slicing.StridedSlice, result, attrs=attrs)
+
+
+def _product_of_bytes(node: NodeContext, rows: Expr, weight: _Int4Weight) -> Expr:
+    """Return the product of rows in bytes with a packed weight."""
+    attrs = quantize_blocks.QuantizeBlocks.Attrs(block=weight.block)
+    made = node.call(quantize_blocks.QuantizeBlocks, rows, attrs=attrs)
+    levels, row_scales, row_sums = (get_item(made, n) for n in range(3))
+    words = int4_bytes.pack_int4_words(_unpacked(weight.packed, 4))
+    given = [node.array(words), node.array(_by_group(weight.scales))]
+    zero = int(weight.zeros.flat[0])
+    if np.any(weight.zeros != zero):
+        given.append(node.array(_by_group(weight.zeros.astype(np.uint8))))
+    product = int4_bytes.Int4ByteMatmul.Attrs(zero=zero)
+    return node.call(int4_bytes.Int4ByteMatmul, levels, row_scales, row_sums, *given, attrs=product)
+
+
+def _by_group(table: np.ndarray) -> np.ndarray:
+    """Return ``[N, n]`` as ``[N / 64, n, 64]``."""
+    parts = table.reshape(-1, int4.COLUMNS, table.shape[1])
+    return np.ascontiguousarray(parts.transpose(0, 2, 1))
 
 
 def _zero_points(node: NodeContext, rows: int, blocks: int, bits: int) -> np.ndarray:

@@ -9,16 +9,19 @@ from types import MappingProxyType
 
 import numpy as np
 
-from intarsia_ir.graph.expr import Expr, tensor_type
+from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.guards import require_equal
-from intarsia_ir.ops import compare, nn, scatter, slicing
+from intarsia_ir.ops import binary, compare, generate, nn, scatter, slicing
 from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Size, product
 
-from ..builder import dtype_of
+from ..builder import dtype_of, sizes_of
 from ..context import NodeContext
 from .window import NodeWindow, read_window
 
+I64 = DType.INT64
 MOST_TAPS = 64
 """Taps of a window whose places are looked for one after the other."""
 
@@ -79,63 +82,90 @@ def max_unpool(node: NodeContext) -> Expr:
 
 
 def max_pool_places(node: NodeContext, pooled: Expr) -> Expr:
-    """Return the places, in the flattened tensor, of what MaxPool took: the first of equals."""
-    x, shape = node.input(0), node.static_shape(0)
+    """Return the places, in the flattened tensor, of what MaxPool took: the first of equals.
+
+    Sizes may be open. A place is that of the window's first tap, and as much further for each tap.
+    """
+    x, sizes = node.input(0), sizes_of(node.input(0))
     window = read_window(node, None)
     if math.prod(window.kernel) > MOST_TAPS:
         raise node.unsupported(f"the indices of a MaxPool over windows of {window.kernel}")
-    counts = tensor_type(pooled).static_shape[2:]
-    found: Expr = node.full(tensor_type(pooled).static_shape, -1, DType.INT64)
-    grown = _grown(node, x, window, counts)
-    planes = np.arange(shape[0] * shape[1]).reshape(*shape[:2], *[1] * len(counts))
+    counts, rank = extents(sizes_of(pooled)[2:]), len(window.kernel)
+    steps = _plane_steps(sizes[2:], columns=bool(node.integer("storage_order", 0)))
+    beyond = _beyond(node, window)
+    widths = [
+        (0, 0),
+        (0, 0),
+        *((low, b) for (low, _), b in zip(window.padding, beyond, strict=True)),
+    ]
+    grown = node.call(slicing.Pad, x, attrs=slicing.Pad.Attrs(widths=tuple(widths)))
+    first, along = _along_planes(node, sizes), list[Expr]()
+    for axis, (count, (low, _)) in enumerate(zip(counts, window.padding, strict=True)):
+        along.append(_spots(node, axis, rank, count, -low, window.strides[axis]))
+        step = node.full((), extents([steps[axis]])[0], I64)
+        first = node.call(binary.Add, first, node.call(binary.Multiply, along[axis], step))
+    found: Expr = node.full(extents(sizes_of(pooled)), -1, I64)
     for tap in reversed(list(itertools.product(*map(range, window.kernel)))):
-        value, spots = grown, list[np.ndarray]()
-        for i, (t, n) in enumerate(zip(tap, counts, strict=True)):
-            first, stride = t * window.dilation[i], window.strides[i]
-            value = _strided(node, value, 2 + i, first, stride, n)
-            spots.append(first + stride * np.arange(n) - window.padding[i][0])
-        flat, inside = _numbers(node, spots, shape[2:])
-        here = node.array(planes * math.prod(shape[2:]) + flat)
+        value = grown
+        offsets = [t * d for t, d in zip(tap, window.dilation, strict=True)]
+        for axis, count in enumerate(counts):
+            value = _strided(node, value, 2 + axis, offsets[axis], window.strides[axis], count)
         best = node.call(compare.Equal, value, pooled)
-        if not inside.all():
-            never = node.array(np.where(inside, 1, 0).astype(bool))
-            no = node.full(tensor_type(pooled).static_shape, 0, DType.BOOL)
-            best = node.call(compare.Where, never, best, no)
+        for axis, spots in enumerate(along):
+            if offsets[axis] < window.padding[axis][0]:
+                inside = node.call(compare.GreaterEqual, spots, node.scalar(-offsets[axis], I64))
+                best = node.call(binary.LogicalAnd, best, inside)
+            if offsets[axis] + beyond[axis] >= window.extent[axis]:
+                limit = node.full((), extents([sizes[2 + axis] - offsets[axis]])[0], I64)
+                best = node.call(binary.LogicalAnd, best, node.call(compare.Less, spots, limit))
+        distance = sum((a * step for a, step in zip(offsets, steps, strict=True)), 0)
+        here = node.call(binary.Add, first, node.full((), extents([distance])[0], I64))
         found = node.call(compare.Where, best, here, found)
     return found
 
 
-def _grown(node: NodeContext, x: Expr, window: NodeWindow, counts: tuple[int, ...]) -> Expr:
-    """Pad so that each tap of each window is inside."""
-    widths = [(0, 0), (0, 0)]
-    sizes = tensor_type(x).static_shape[2:]
-    for i, (low, _) in enumerate(window.padding):
-        needed = (counts[i] - 1) * window.strides[i] + window.extent[i]
-        widths.append((low, max(needed - low - sizes[i], 0)))
-    return node.call(slicing.Pad, x, attrs=slicing.Pad.Attrs(widths=tuple(widths)))
+def _plane_steps(sizes: tuple[Size, ...], *, columns: bool) -> list[Size]:
+    """Return how far neighbours along each dimension of a plane are apart."""
+    if columns:
+        return [product(sizes[:axis]) for axis in range(len(sizes))]
+    return [product(sizes[axis + 1 :]) for axis in range(len(sizes))]
+
+
+def _beyond(node: NodeContext, window: NodeWindow) -> list[int]:
+    """Return how far the taps of the last window may reach behind each dimension."""
+    up = node.integer("ceil_mode", 0)
+    pairs = zip(window.padding, window.strides, strict=True)
+    return [high + (stride - 1 if up else 0) for (_, high), stride in pairs]
+
+
+def _along_planes(node: NodeContext, sizes: tuple[Size, ...]) -> Expr:
+    """Return the place of the first element of each plane, ``[N, C, 1 ...]``."""
+    planes = node.call(generate.Arange, attrs=_numbers(extents([product(sizes[:2])])[0]))
+    plane = node.full((), extents([product(sizes[2:])])[0], I64)
+    shape = (*sizes[:2], *[1] * (len(sizes) - 2))
+    return node.reshape(node.call(binary.Multiply, planes, plane), shape)
+
+
+def _spots(node: NodeContext, axis: int, rank: int, count: int, begin: int, step: int) -> Expr:
+    """Return where along a dimension the first taps of windows lie, ``[n, 1 ...]``."""
+    spots = node.call(generate.Arange, attrs=_numbers(count))
+    if step != 1:
+        spots = node.call(binary.Multiply, spots, node.scalar(step, I64))
+    if begin:
+        spots = node.call(binary.Add, spots, node.scalar(begin, I64))
+    return node.reshape(spots, (count, *[1] * (rank - axis - 1)))
+
+
+def _numbers(count: int) -> generate.Arange.Attrs:
+    return generate.Arange.Attrs(start=0, stop=count, step=1, dtype=I64)
 
 
 def _strided(node: NodeContext, x: Expr, axis: int, first: int, stride: int, count: int) -> Expr:
-    sizes = tensor_type(x).static_shape
+    sizes = extents(sizes_of(x))
     begin, end, strides = [0] * len(sizes), list(sizes), [1] * len(sizes)
     begin[axis], end[axis], strides[axis] = first, first + (count - 1) * stride + 1, stride
     attrs = slicing.StridedSlice.Attrs(begin=tuple(begin), end=tuple(end), strides=tuple(strides))
     return node.call(slicing.StridedSlice, x, attrs=attrs)
-
-
-def _numbers(
-    node: NodeContext, spots: list[np.ndarray], sizes: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Number the elements of a plane at all crossings of ``spots``; say which are in it."""
-    rank = len(sizes)
-    column = bool(node.integer("storage_order", 0))
-    flat, inside = np.zeros([1] * rank, np.int64), np.ones([1] * rank, bool)
-    for i in range(rank - 1, -1, -1) if column else range(rank):
-        shape = [-1 if axis == i else 1 for axis in range(rank)]
-        spot = spots[i].reshape(shape)
-        flat = flat * sizes[i] + spot
-        inside = inside & (spot >= 0) & (spot < sizes[i])
-    return flat, inside
 
 
 CONVERTERS = MappingProxyType({"Col2Im": col2im, "MaxUnpool": max_unpool})

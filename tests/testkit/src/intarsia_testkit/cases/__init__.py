@@ -32,6 +32,7 @@ _TABLES = (
     structure_cases.sampling_cases,
     structure_cases.tree_cases,
     structure_cases.coupling_cases,
+    structure_cases.int4_byte_cases,
     structure_cases.int4_cases,
     structure_cases.random_cases,
     structure_cases.ngram_cases,

@@ -243,6 +243,28 @@ def int4_cases() -> Iterator[Case]:
         yield Case("nn.int4_matmul", (x, codes, scales, shifts))
 
 
+def int4_byte_cases() -> Iterator[Case]:
+    """``nn.quantize_blocks``, ``nn.int4_byte_matmul``: rows of each tile, zero points of blocks.
+
+    Blocks of zeros, and levels and codes as large as they may be.
+    """
+    rng = np.random.default_rng(13)
+    for rows, depth, blocks in ((0, 32, 2), (1, 32, 1), (7, 64, 4), (23, 128, 2)):
+        block, groups = depth // blocks, 2
+        x = random_array(rng, (rows, depth), "float32")
+        x[:, :block] *= rows % 3
+        yield Case("nn.quantize_blocks", (x,), {"block": block})
+        levels = rng.integers(-127, 128, (rows, depth)).astype(np.int8)
+        codes = rng.integers(-(2**31), 2**31, (groups, depth // 8, 64)).astype(np.int32)
+        levels[-1:], codes[0] = 127, -1
+        sums = levels.reshape(rows, blocks, block).sum(axis=2, dtype=np.int32)
+        scales = random_array(rng, (rows, blocks), "float32")
+        given = (levels, scales, sums, codes, random_array(rng, (groups, blocks, 64), "float32"))
+        yield Case("nn.int4_byte_matmul", given, {"zero": 3})
+        zeros = rng.integers(0, 256, (groups, blocks, 64)).astype(np.uint8)
+        yield Case("nn.int4_byte_matmul", (*given, zeros))
+
+
 def spatial_cases() -> Iterator[Case]:
     """``nn.depth_to_space``, ``nn.space_to_depth``, ``nn.resize``, ``nn.resample``."""
     rng = np.random.default_rng(8)
