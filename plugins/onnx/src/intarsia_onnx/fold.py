@@ -32,6 +32,9 @@ from .size_quotients import quotients
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from intarsia_runtime.dtype import DType
+    from intarsia_runtime.size import Size
+
 VALUE_BUDGET = 16 << 20  # bytes of one folded value
 TOTAL_BUDGET = 256 << 20  # bytes of all folded values of a model
 MOST_SIZES = 64  # elements of a value that may be sizes
@@ -46,7 +49,8 @@ class ConstantFolder:
         broadcasts: The open sizes that are broadcast.
         draws: The streams of random numbers; ``None`` where none may be compiled.
         stacked: Tuples that are sequences of slices of their only field.
-        ragged: Tuples that are sequences of elements of any sizes, with the rank of all.
+        ragged: Tuples that are sequences of elements of any sizes, with what is known of these.
+        empties: Tuples that are sequences without elements, with the element type of those to come.
         optionals: What a tuple that says whether an optional holds a value stands for.
     """
 
@@ -60,7 +64,8 @@ class ConstantFolder:
         self.broadcasts = Broadcasts()
         self.draws: Draws | None = Draws()
         self.stacked: set[Expr] = set()
-        self.ragged: dict[Expr, int | None] = {}
+        self.ragged: dict[Expr, Sequence[Size | None] | None] = {}
+        self.empties: dict[Expr, DType] = {}
         self.optionals: dict[Expr, Expr] = {}
 
     def value(self, expr: Expr) -> np.ndarray | None:

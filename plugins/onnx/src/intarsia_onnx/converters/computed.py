@@ -53,6 +53,10 @@ class Numbers(Struct, frozen=True):
         """``a - b``."""
         return self.node.call(binary.Subtract, a, b)
 
+    def multiply(self, a: Expr, b: Expr) -> Expr:
+        """``a * b``."""
+        return self.node.call(binary.Multiply, a, b)
+
     def within(self, x: Expr, low: Expr, high: Expr) -> Expr:
         """``max(low, min(x, high))``."""
         return self.node.call(binary.Maximum, low, self.node.call(binary.Minimum, x, high))

@@ -21,7 +21,9 @@ from ..context import NodeContext
 from ..draws import DRAWING
 from ..flow import Flow
 from ..names import all_nodes
-from .iteration_bodies import Iterations, passes_condition, settled_body
+from .carried_sequences import carried_values
+from .iteration_bodies import Iterations
+from .settled_bodies import passes_condition, settled_body
 
 ENDLESS = 1 << 31
 """Iterations that are no limit: so many are made by nobody."""
@@ -46,8 +48,8 @@ def iterated_loop(node: NodeContext, flow: Flow, appended: int = 0) -> tuple[Exp
                 most = node.size_of(least)
     first = None if condition is None else node.reshape(condition, ())
     iteration = Var(node.graph("body").inputs[0].name, TensorType((), DType.INT64))
-    state = [node.input(index) for index in range(2, len(node.args))]
-    iterations = Iterations(state, (), most, trip, first, iteration, heads=1)
+    state, tensors = carried_values(node, [node.input(n) for n in range(2, len(node.args))])
+    iterations = Iterations(state, tensors, (), most, trip, first, iteration, heads=1)
     return _iterated(node, flow, iterations, appended)
 
 
@@ -76,7 +78,8 @@ def iterated_scan(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
     most = tensor_type(sliced[0]).shape[0]
     drawn = any(inner.op_type in DRAWING for inner in all_nodes(node.node))
     number = Var("iteration", TensorType((), DType.INT64)) if drawn else None
-    iterations = Iterations(operands[:first], sliced, most, iteration=number)
+    state, tensors = carried_values(node, operands[:first])
+    iterations = Iterations(state, tensors, sliced, most, iteration=number)
     made = list(_iterated(node, flow, iterations))
     backwards = node.integers("scan_output_directions", (0,) * (len(made) - first))
     axes = node.integers("scan_output_axes", (0,) * (len(made) - first))
@@ -105,12 +108,8 @@ def _iterated(
             f"the body gives {len(collected)} values to collect,"
             f" not {len(node.node.outputs) - len(iterations.state)}"
         )
-    rows: list[Expr] = []
     is_counted = iterations.most != -1 and condition is None
-    if (collected and not is_counted) or any(body.is_changing(node, x, before) for x in collected):
-        body.collect(node, collected, appended, before)
-    else:
-        rows = collected
+    rows = body.collect(node, collected, is_counted=is_counted, appended=appended, known=before)
     require_all(body.guards)
     nexts = [node.size_tensor(size.next) for size in body.sizes]
     numbers = [Var(size.iteration.name, control.SIZE) for size in body.sizes]
