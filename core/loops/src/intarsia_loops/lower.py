@@ -32,6 +32,7 @@ from intarsia_ir.tir.space import ChosenKernel, Tuned, signature_of
 from intarsia_runtime.artifact.plan import ALIGNMENT
 from intarsia_runtime.errors import PluginError, UnsupportedError
 
+from .append_rows import reserve_rows
 from .call_plan import check_kernel, plan_calls
 from .dispatch import dispatch
 from .fuse import Fusion, KernelCall, fuse
@@ -142,6 +143,9 @@ def lower(
     backend = _Backend(
         target, schedules, loops, bound_stack, on_device, _is_sized(main, *functions.values())
     )
+    if functions and not on_device:
+        whole = reserve_rows({"main": main, **functions})
+        main, functions = whole.pop("main"), whole
     fused = {key: _fused(one, schedules) for key, one in functions.items()}
     entry = _fused(main, schedules)
     work = _Kernels(backend, tuned)

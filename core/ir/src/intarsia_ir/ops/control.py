@@ -128,7 +128,8 @@ class Loop(Control):
 
         ``most``: no more iterations than this, which is also the first size of what is sliced or
         collected; -1 if there is no such limit. ``sizes``: the size variables in results that the
-        first carried values are; ``iteration_sizes``: those that they are in the body.
+        first carried values are; ``iteration_sizes``: those that they are in the body. The last
+        ``rooms`` of them are the room of values that iterations append to.
         """
 
         body: str
@@ -141,6 +142,7 @@ class Loop(Control):
         takes_iteration: bool = False
         sizes: tuple[int, ...] = ()
         iteration_sizes: tuple[int, ...] = ()
+        rooms: int = 0
 
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
