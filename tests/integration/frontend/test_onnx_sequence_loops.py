@@ -107,6 +107,28 @@ MODELS = {
              s = SplitToSequence <axis = 1> (x, d) y = ConcatFromSequence <axis = 1> (s) }""",
         [{"x": rows(2, 7, 3), "d": counts(3, 0, 4)}, {"x": rows(2, 2, 3), "d": counts(1, 1)}],
     ),
+    "bags of rows whose limits are slices": (
+        """g (float[n,3] x, int64[k] offsets) => (float y) {
+             e = SequenceEmpty () none = Constant <value_int = 0> () bags = Size (offsets)
+             end = Shape <start = 0, end = 1> (x) all = Concat <axis = 0> (offsets, end)
+             first = Less (none, bags)
+             s, last = Loop (, first, e, none) <body = b
+                 (int64 t, bool c, seq(float) q, int64 i) => (bool go, seq(float) r, int64 j) {
+               flat = Constant <value_ints = [-1]> () one = Constant <value_ints = [1]> ()
+               place = Reshape (i, flat) more = Add (place, one) low = Slice (all, place, more)
+               two = Constant <value_ints = [2]> () even = Add (place, two)
+               high = Slice (all, more, even) none_here = Equal (low, high)
+               row = If (none_here) <then_branch = f () => (float[1,3] u) {
+                   u = Constant <value = float[1,3] {0, 0, 0}> () },
+                 else_branch = h () => (float v) {
+                   part = Slice (x, low, high) axis = Constant <value_ints = [0]> ()
+                   total = ReduceSum (part, axis) len = Sub (high, low) count = Cast <to = 1> (len)
+                   v = Div (total, count) }>
+               r = SequenceInsert (q, row) step = Constant <value_int = 1> () j = Add (i, step)
+               go = Less (j, bags)
+             }> y = ConcatFromSequence <axis = 0> (s) }""",
+        [{"x": rows(n, 3), "offsets": counts(*o)} for n, o in ((7, (0, 2, 2)), (3, (0,)))],
+    ),
     "many elements": (
         """g (float[2000,3] x) => (float y) {
              s = SplitToSequence <keepdims = 0> (x)
@@ -138,6 +160,41 @@ def test_a_loop_over_sequences_is_compiled_whole(name: str) -> None:
                 for mine, theirs in zip(found, wanted, strict=True):
                     assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
                     np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+NO_ITERATIONS = {
+    "sizes that are broadcast": (
+        """g (float[n] x, float[m] w, int64 t) => (float y) {
+             y = Loop (t, , x) <body = b (int64 i, bool c, float[n] s) => (bool d, float[n] r) {
+               d = Identity (c) q = Mul (x, w) e = Exp (q) r = Add (s, e) }> }""",
+        {"x": rows(4), "w": rows(3)},
+        "m is broadcast to",
+    ),
+    "rows that are read": (
+        """g (float[n,3] x, int64 t) => (float y, float z) {
+             k = Constant <value_floats = [0.0, 0.0, 0.0]> ()
+             y, z = Loop (t, , k) <body = b
+                 (int64 i, bool c, float[3] s) => (bool d, float[3] r, float[3] q) {
+               d = Identity (c) q = Gather (x, i) r = Add (s, q) }> }""",
+        {"x": rows(0, 3)},
+        "must have elements",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NO_ITERATIONS)
+def test_what_iterations_require_need_not_hold_without_any(name: str) -> None:
+    text, given, why = NO_ITERATIONS[name]
+    made = proto(text)
+    none = {**given, "t": np.array(0)}
+    wanted = onnxruntime.InferenceSession(made.SerializeToString()).run(None, none)
+    artifact = intarsia.build(made.SerializeToString(), "llvm")
+    with artifact.load(threads=1) as executable:
+        for mine, theirs in zip(executable.run(none).values(), wanted, strict=True):
+            assert mine.shape == theirs.shape
+            np.testing.assert_array_equal(mine, theirs)
+        with pytest.raises(ModelError, match=why):
+            executable.run({**given, "t": np.array(2)})
 
 
 def test_parts_that_do_not_add_up_end_the_run() -> None:

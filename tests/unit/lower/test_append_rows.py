@@ -14,7 +14,8 @@ from intarsia_ir.graph.text import parse_module, print_module
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.control import CONTROL
 from intarsia_ir.ops.evaluate import evaluate
-from intarsia_loops.append_rows import AppendRows, reserve_rows
+from intarsia_loops.append_rows import AppendRows
+from intarsia_loops.reserve_rows import reserve_rows
 from intarsia_runtime.errors import TypeRuleError
 
 LOOP = """

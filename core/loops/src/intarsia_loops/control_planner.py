@@ -199,7 +199,7 @@ class ControlPlanner(StepPlanner):
         places = (*head, *carried, *(spot._replace(loop=depth) for spot in collected))
         ends = _Ends(len(head), places, item.outputs, *stages, is_final=False)
         inner = self._set_sizes(self._new_stage(control.Loop.inner(attrs)), ends.sizes)
-        body = Block((*inner, *self._inside(attrs.body, given, ends)))
+        body = _guarded(attrs.guards, (*inner, *self._inside(attrs.body, given, ends)))
         self._outlive(self.loops.pop(), first)
         most = None if attrs.most == -1 else attrs.most
         steps.append(LoopStep(body, most, trip, condition, number, "loop", _nodes(item)))
@@ -343,7 +343,7 @@ def _is_sized_by(item: ControlCall, value: NodeResult) -> bool:
 
 
 def _guarded(flat: Sequence[object], steps: Sequence[Step]) -> Block:
-    """Return the steps of a branch behind its guards; none behind one that never holds."""
+    """Return steps inside control flow behind their guards; none behind one that never holds."""
     guards = [SizeGuard(guard.left, guard.right, guard.why) for guard in control.guards_of(flat)]
     ends = any(
         isinstance(guard.left, int) and isinstance(guard.right, int) and guard.left != guard.right

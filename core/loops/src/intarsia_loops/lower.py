@@ -32,12 +32,12 @@ from intarsia_ir.tir.space import ChosenKernel, Tuned, signature_of
 from intarsia_runtime.artifact.plan import ALIGNMENT
 from intarsia_runtime.errors import PluginError, UnsupportedError
 
-from .append_rows import reserve_rows
 from .call_plan import check_kernel, plan_calls
 from .dispatch import dispatch
 from .fuse import Fusion, KernelCall, fuse
 from .loops import default_loops
 from .merged_kernels import MergedKernel, merge_kernels
+from .reserve_rows import reserve_rows
 from .scalar_parameters import with_scalar_parameters
 from .shared_kernels import GeneralGroup, forward, general_group
 from .step_planner import Callees, FusedFunction

@@ -144,6 +144,17 @@ def vector_length(node: NodeContext, index: int, what: str) -> int:
     return shape[0]
 
 
+def counted_limits(node: NodeContext) -> NodeContext:
+    """Return a Slice whose operands have known lengths: where only the run knows how many limits
+    there are, there must be one, as where a limit is a slice itself.
+    """
+    args = list(node.args)
+    for number, arg in enumerate(args[1:], start=1):
+        if arg is not None and len(sizes_of(arg)) == 1 and isinstance(sizes_of(arg)[0], Dim):
+            args[number] = node.reshape(arg, (1,))
+    return node.replaced(node.node, args)
+
+
 def computed_slice(node: NodeContext) -> Expr:
     """Convert a Slice of opset 10 or later, nothing of which need be known."""
     x = node.input(0)

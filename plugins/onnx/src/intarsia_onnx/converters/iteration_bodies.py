@@ -16,7 +16,8 @@ from intarsia_runtime.size import product
 from ..builder import STATIC_HINT, sizes_of
 from ..context import NodeContext
 from .carried_sequences import CarriedValue, given_values
-from .ragged import Ragged, element_row, ragged_sequence, stacked_elements
+from .ragged import Ragged, element_row, ragged_sequence
+from .ragged_joins import stacked_elements
 
 
 class Iterations(Struct, frozen=True, eq=False):

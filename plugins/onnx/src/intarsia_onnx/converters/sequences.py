@@ -30,14 +30,12 @@ from .ragged import (
     erased,
     inserted,
     joined,
-    joined_elements,
-    never_empty,
     ragged_items,
     ragged_list,
     ragged_rows,
     ragged_sequence,
-    stacked_elements,
 )
+from .ragged_joins import joined_elements, stacked_elements
 
 ABSENT = make_tuple(())
 """An optional that holds nothing."""
@@ -288,7 +286,7 @@ def sequence_at(node: NodeContext) -> Expr:
     if stacked is None:
         raise node.model_error("the sequence has no elements")
     position = in_range(node, node.reshape(node.input(1), ()), sizes_of(stacked)[0])
-    return node.call(Take, never_empty(node, stacked), position, attrs=Take.Attrs(axis=0))
+    return node.call(Take, stacked, position, attrs=Take.Attrs(axis=0))
 
 
 def sequence_length(node: NodeContext) -> Expr:

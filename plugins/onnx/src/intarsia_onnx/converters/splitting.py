@@ -21,7 +21,8 @@ from ..context import NodeContext
 from ..ragged import ROW
 from .computed import Numbers
 from .index_range import required
-from .ragged import part_of, ragged_sequence
+from .ragged import ragged_sequence
+from .ragged_joins import part_of
 from .sequences import stacked_sequence
 
 _FIRST = indexing.Take.Attrs(axis=0)
