@@ -123,6 +123,8 @@ def test_convolution(
         ((1, 4, 5, 5), 6, 3, {"strides": (2, 2), "output_padding": (1, 1)}),
         ((1, 4, 5, 5), 6, 3, {"dilation": (2, 2)}),
         ((1, 4, 3, 4, 5), 6, 3, {"bias": False}),
+        ((1, 256, 16, 16), 64, 4, {"strides": (2, 2), "padding": ((1, 1), (1, 1))}),
+        ((1, 512, 8, 8), 32, 4, {"strides": (2, 2), "padding": ((1, 1), (1, 1)), "bias": False}),
     ],
     ids=str,
 )
@@ -131,6 +133,7 @@ def test_transposed_convolution(
 ) -> None:
     body = convolution(data, outputs, kernel, attrs, name="nn.conv_transpose")
     check(body, tolerance=2e-4)
+    check(apply("nn.relu", body), tolerance=2e-4)
 
 
 def convolution(data, outputs, kernel, attrs, name="nn.conv"):  # type: ignore[no-untyped-def]

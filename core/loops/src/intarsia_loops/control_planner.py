@@ -33,7 +33,8 @@ from intarsia_runtime.artifact.plan import (
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import VerifyError
 
-from .fuse import ControlCall, SizesRead
+from .append_rows import appends_rows
+from .fuse import ControlCall, Item, KernelCall, SizesRead
 from .step_planner import FusedFunction, Spot, StepPlanner, names_of, tensor_bytes
 from .typical import extents
 from .values import NodeResult
@@ -64,7 +65,35 @@ class ControlPlanner(StepPlanner):
         early = [pair for n, pair in enumerate(pairs) if not ends.is_late(n)]
         late = [pair for n, pair in enumerate(pairs) if ends.is_late(n)]
         steps = list(self.plan(fused, early))
-        return (*steps, *self._late_ends(late, ends))
+        appends = {item.outputs[0]: item for item in fused.fusion.items if appends_rows(item)}
+        grown = [(appends[value], spot) for value, spot in late if value in appends]
+        late = [pair for pair in late if pair[0] not in appends]
+        return (*steps, *self._appended(grown, ends), *self._late_ends(late, ends))
+
+    def _appended(self, grown: Sequence[tuple[Item, Spot]], ends: _Ends) -> list[Step]:
+        """Append rows to values in their places, and before that make room where it is missing.
+
+        All places move when one grows: their values are kept apart meanwhile.
+        """
+        if not grown:
+            return []
+        condition = self.argument(grown[0][0].args[1], (1,))
+        self.clock += 1
+        saves: list[Step] = []
+        restores: list[tuple[Argument, Spot]] = []
+        for item, spot in grown:
+            type_ = item.args[0].type
+            kept, shape = self.temporary(tensor_bytes(type_)), extents(type_)
+            saves.append(self._copy(self._at(spot, shape, type_.dtype), kept))
+            restores.append((self._at(kept, shape, type_.dtype), spot))
+        sizes = self._set_sizes(ends.room_stage, ends.rooms, is_final=False)
+        block = Block((*saves, *sizes, *(self._copy(*pair) for pair in restores)))
+        steps: list[Step] = [IfStep(condition, block, Block(()), "room")]
+        for item, spot in grown:
+            assert isinstance(item, KernelCall)  # those that append are
+            self.spots[item.outputs[0]] = spot
+            steps.append(self._kernel(item))
+        return steps
 
     def _late_ends(self, late: Sequence[tuple[NodeResult, Spot]], ends: _Ends) -> list[Step]:
         """Copy results whose places have a size only now; what lies there before is gone."""
@@ -154,7 +183,7 @@ class ControlPlanner(StepPlanner):
         if flag is not None:
             steps.append(self.copy_value(item.args[heads - 1], flag))
         moved = self._moved(item)
-        stage, carried = self._started(item, fused, steps)
+        stages, carried = self._started(item, fused, steps)
         sliced = [self._sliced(value, steps) for value in rest[: attrs.sliced]]
         collected, rows = self._collected(item.outputs[attrs.carried :])
         captured = [self._spot_of(value) for value in rest[attrs.sliced :]]
@@ -168,13 +197,13 @@ class ControlPlanner(StepPlanner):
         given = [*iteration, *carried, *(spot._replace(loop=depth) for spot in sliced), *captured]
         head = [] if flag is None else [flag]
         places = (*head, *carried, *(spot._replace(loop=depth) for spot in collected))
-        ends = _Ends(len(head), places, item.outputs, stage, is_final=False)
+        ends = _Ends(len(head), places, item.outputs, *stages, is_final=False)
         inner = self._set_sizes(self._new_stage(control.Loop.inner(attrs)), ends.sizes)
-        body = Block((*inner, *self._inside(attrs.body, given, ends)))
+        body = _guarded(attrs.guards, (*inner, *self._inside(attrs.body, given, ends)))
         self._outlive(self.loops.pop(), first)
         most = None if attrs.most == -1 else attrs.most
         steps.append(LoopStep(body, most, trip, condition, number, "loop", _nodes(item)))
-        steps += self._set_sizes(stage, ends.sizes)
+        steps += self._set_sizes(ends.stage, ends.sizes)
         for value, source in rows:
             made = self._at(source, extents(value.type), value.type.dtype)
             steps.append(self._copy(made, self.spots[value]))
@@ -182,27 +211,29 @@ class ControlPlanner(StepPlanner):
 
     def _started(
         self, item: ControlCall, fused: FusedFunction, steps: list[Step]
-    ) -> tuple[int, list[Spot]]:
-        """ArgumentSource what iterations hand on, with the first values, which the first iteration
-        finds there.
+    ) -> tuple[tuple[int, int, int], list[Spot]]:
+        """Place what iterations hand on, with the first values, which the first iteration finds
+        there.
 
         Returns:
-            The stage of the sizes that change from iteration to iteration, 0 if none does, and the
-            places.
+            The stage of the sizes that change from iteration to iteration, 0 if none does; that of
+            the rooms, and how many sizes come before these; and the places.
         """
         attrs = cast("control.Loop.Attrs", item.call.attrs)
         heads, defined = attrs.has_trip + attrs.has_condition, control.Loop.defined(attrs)
         pairs = [*zip(item.outputs, item.args[heads : heads + attrs.carried], strict=False)]
         found = [self._start(*pair, fused, steps) for pair in pairs[: len(defined)]]
-        stage = self._new_stage(defined)
+        exact = len(defined) - attrs.rooms
+        stage, room_stage = self._new_stage(defined[:exact]), self._new_stage(defined[exact:])
         steps += self._set_sizes(stage, found, is_final=False)
+        steps += self._set_sizes(room_stage, found[exact:], is_final=False)
         for result, value in pairs[len(defined) :]:
             if _is_sized_by(item, result):
                 found.append(self._placed(result))
                 steps.append(self.copy_value(value, found[-1]))
             else:
                 found.append(self._start(result, value, fused, steps))
-        return stage, found
+        return (stage, room_stage, exact), found
 
     def _outlive(self, touched: set[int], first: int) -> None:
         """Let what was made before a loop, and is touched inside, live until its last step."""
@@ -270,6 +301,8 @@ class _Ends(Struct, frozen=True):
         spots: The places.
         results: Results of the call.
         stage: Of the sizes that the call defines; the first results are their values.
+        room_stage: Of the room of values that iterations append to.
+        exact: How many sizes come before the rooms.
         is_final: Whether these sizes do not change any more.
     """
 
@@ -277,12 +310,19 @@ class _Ends(Struct, frozen=True):
     spots: tuple[Spot, ...]
     results: tuple[NodeResult, ...]
     stage: int
+    room_stage: int = 0
+    exact: int = 0
     is_final: bool = True
 
     @property
     def sizes(self) -> tuple[Spot, ...]:
         """Where the values of the sizes lie, and other results behind them."""
         return self.spots[self.heads :]
+
+    @property
+    def rooms(self) -> tuple[Spot, ...]:
+        """Where the values of the rooms lie, and other results behind them."""
+        return self.sizes[self.exact :]
 
     def is_late(self, number: int) -> bool:
         """Whether the place of a result has a size only when the function has made it."""
@@ -303,7 +343,7 @@ def _is_sized_by(item: ControlCall, value: NodeResult) -> bool:
 
 
 def _guarded(flat: Sequence[object], steps: Sequence[Step]) -> Block:
-    """Return the steps of a branch behind its guards; none behind one that never holds."""
+    """Return steps inside control flow behind their guards; none behind one that never holds."""
     guards = [SizeGuard(guard.left, guard.right, guard.why) for guard in control.guards_of(flat)]
     ends = any(
         isinstance(guard.left, int) and isinstance(guard.right, int) and guard.left != guard.right

@@ -37,6 +37,7 @@ from .dispatch import dispatch
 from .fuse import Fusion, KernelCall, fuse
 from .loops import default_loops
 from .merged_kernels import MergedKernel, merge_kernels
+from .reserve_rows import reserve_rows
 from .scalar_parameters import with_scalar_parameters
 from .shared_kernels import GeneralGroup, forward, general_group
 from .step_planner import Callees, FusedFunction
@@ -142,6 +143,9 @@ def lower(
     backend = _Backend(
         target, schedules, loops, bound_stack, on_device, _is_sized(main, *functions.values())
     )
+    if functions and not on_device:
+        whole = reserve_rows({"main": main, **functions})
+        main, functions = whole.pop("main"), whole
     fused = {key: _fused(one, schedules) for key, one in functions.items()}
     entry = _fused(main, schedules)
     work = _Kernels(backend, tuned)

@@ -32,6 +32,7 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import VerifyError
 from intarsia_runtime.size import Dim
 
+from .append_rows import appends_rows
 from .fuse import ControlCall, Fusion, KernelCall, RegionCall, SizesRead
 from .plan_memory import LiveRange
 from .typical import extents
@@ -138,6 +139,8 @@ class StepPlanner(Struct):
                 late.append((value, spot))
         steps: list[Step] = []
         for item in fused.fusion.items:
+            if isinstance(item, KernelCall) and appends_rows(item):
+                continue  # when what it appends to has room
             if isinstance(item, KernelCall):
                 steps.append(self._kernel(item))
             elif isinstance(item, RegionCall):

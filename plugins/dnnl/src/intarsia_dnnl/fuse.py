@@ -10,6 +10,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from .draft import DnnlDraft
+from .operators.convolution import is_strided
 from .program import PostOp, PrimitiveNode
 from .views import reshaped
 
@@ -107,7 +108,8 @@ class _Fusion:
         node = self.order.get(value)
         if node is None or self.uses.get(value) != 1 or len(node.post) >= MAX_POST_OPS:
             return None
-        return node if kind in _ACCEPTS.get(node.kind, frozenset[str]()) else None
+        accepts = kind in _ACCEPTS.get(node.kind, frozenset[str]())
+        return node if accepts and not _is_strided_deconv(node) else None
 
     def _joined(self, producer: PrimitiveNode, op: PostOp, node: PrimitiveNode) -> PrimitiveNode:
         label = f"{producer.label}+{node.label}" if len(producer.label) < 200 else producer.label
@@ -136,6 +138,11 @@ class _Fusion:
             self.order[bias] = PrimitiveNode("reshape", (other,), bias)
         joined = self._joined(producer, PostOp("sum"), node)
         return replace(joined, args=(*producer.args, bias), post=producer.post)
+
+
+def _is_strided_deconv(node: PrimitiveNode) -> bool:
+    """Whether a node is one whose post-ops the library applies too often; see its lowering."""
+    return node.kind == "deconv" and is_strided(node.ints("strides"))
 
 
 def _drop_dead(nodes: Sequence[PrimitiveNode], outputs: Sequence[int]) -> list[PrimitiveNode]:

@@ -45,6 +45,7 @@ class Diverging(UnsupportedError):
     Attributes:
         condition: What chooses, one bool.
         branches: The results of both, and what each requires of sizes.
+        is_repeated: Whether the node is applied to its own result then, which may diverge again.
     """
 
     def __init__(
@@ -52,10 +53,13 @@ class Diverging(UnsupportedError):
         message: str,
         condition: Expr,
         branches: tuple[Branch, Branch],
+        *,
+        is_repeated: bool = False,
     ) -> None:
         super().__init__(message, hint=STATIC_HINT)
         self.condition = condition
         self.branches = branches
+        self.is_repeated = is_repeated
 
 
 Recompute: TypeAlias = "Callable[[str, Mapping[str, Expr]], Expr]"

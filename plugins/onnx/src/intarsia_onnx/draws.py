@@ -39,11 +39,6 @@ class Draws:
         self.iterations: tuple[Expr | None, ...] = ()
         self._streams = 0
 
-    @property
-    def is_repeated(self) -> bool:
-        """Whether what is imported now is carried out several times in a run."""
-        return bool(self.iterations)
-
     def stream(self) -> tuple[Var, int]:
         """Return the state and the number of a stream that nothing else draws of."""
         if self.state is None:

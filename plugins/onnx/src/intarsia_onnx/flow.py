@@ -52,7 +52,7 @@ class Flow(Struct, frozen=True, eq=False):
     values: Callable[[], set[Expr]]
 
     def loop(
-        self, span: Span, params: Sequence[Var], results: Sequence[Expr], sizes: Iterable[Dim] = ()
+        self, span: Span, params: Sequence[Var], results: Sequence[Expr], sizes: Iterable[str] = ()
     ) -> tuple[str, tuple[Expr, ...]]:
         """Make the body of a loop a function; return its name and the values that it captures.
 
@@ -62,9 +62,9 @@ class Flow(Struct, frozen=True, eq=False):
             span: The node.
             params: Parameters that each iteration has values for.
             results: What an iteration gives.
-            sizes: Size variables that each iteration has values for.
+            sizes: Names of size variables that each iteration has values for, or checks.
         """
-        own = frozenset(size.name for size in sizes)
+        own = frozenset(sizes)
         with guards_apart():  # those of the body are known
             outlined = outline(params, results, outside=self.values(), hoist=True, sizes=own)
         return self._added(f"{span.name or span.op} body", outlined.function), outlined.captured

@@ -16,21 +16,22 @@ from intarsia_ir.graph.walk import children
 from intarsia_ir.ops.binary import Divide, Maximum, Minimum
 from intarsia_ir.ops.compare import Equal, NotEqual
 from intarsia_ir.ops.generate import Sizes
-from intarsia_ir.ops.indexing import Take
 from intarsia_ir.ops.run_sizes import WithSizes
-from intarsia_ir.ops.shape import BroadcastTo, Concatenate, Reshape, Transpose
-from intarsia_ir.ops.slicing import StridedSlice
 from intarsia_ir.ops.unary import Cast
 from intarsia_runtime.errors import IntarsiaError, ResourceError
 from intarsia_runtime.size import Dim, maximum, minimum
 
 from .broadcasts import Broadcasts
 from .draws import Draws
+from .partial_sizes import BY_ELEMENT, by_element, moves
 from .run_sizes import Hole, RunSizes
 from .size_quotients import quotients
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from intarsia_runtime.dtype import DType
+    from intarsia_runtime.size import Size
 
 VALUE_BUDGET = 16 << 20  # bytes of one folded value
 TOTAL_BUDGET = 256 << 20  # bytes of all folded values of a model
@@ -46,7 +47,9 @@ class ConstantFolder:
         broadcasts: The open sizes that are broadcast.
         draws: The streams of random numbers; ``None`` where none may be compiled.
         stacked: Tuples that are sequences of slices of their only field.
-        ragged: Tuples that are sequences of elements of any sizes, with the rank of all.
+        ragged: Tuples that are sequences of elements of any sizes, with what is known of these.
+        counters: Numbers of iterations, each with the size that it is below.
+        empties: Tuples that are sequences without elements, with the element type of those to come.
         optionals: What a tuple that says whether an optional holds a value stands for.
     """
 
@@ -60,7 +63,9 @@ class ConstantFolder:
         self.broadcasts = Broadcasts()
         self.draws: Draws | None = Draws()
         self.stacked: set[Expr] = set()
-        self.ragged: dict[Expr, int | None] = {}
+        self.ragged: dict[Expr, Sequence[Size | None] | None] = {}
+        self.counters: dict[Expr, Size] = {}
+        self.empties: dict[Expr, DType] = {}
         self.optionals: dict[Expr, Expr] = {}
 
     def value(self, expr: Expr) -> np.ndarray | None:
@@ -120,8 +125,8 @@ class ConstantFolder:
             node, ready = stack.pop()
             if node in self._partial or not _is_small(node.type):
                 continue
-            moves = isinstance(node, Call) and _moves(node) and self.sizes(node) is None
-            if ready or not moves or not isinstance(node, Call):
+            is_moved = isinstance(node, Call) and moves(node) and self.sizes(node) is None
+            if ready or not is_moved or not isinstance(node, Call):
                 self._partial[node] = self._evaluate_partial(node)
                 continue
             stack.append((node, True))
@@ -133,11 +138,13 @@ class ConstantFolder:
         if known is not None:
             return known
         type_ = tensor_type(node)
-        if isinstance(node, Call) and _moves(node):
+        if isinstance(node, Call) and moves(node):
             if node.op in (WithSizes, Cast):
                 return self._partial[node.args[0]]
             operands = [self._partial.get(arg) for arg in node.args]
             arrays = [operand for operand in operands if operand is not None]
+            if len(arrays) == len(operands) and node.op in BY_ELEMENT:
+                return by_element(node, arrays)
             if len(arrays) == len(operands):
                 try:
                     moved = np.asarray(node.op.reference(node.attrs, *arrays), object)
@@ -228,17 +235,6 @@ def _is_small(type_: Type) -> bool:
     if not isinstance(type_, TensorType) or not type_.is_static or type_.dtype.is_float:
         return False
     return type_.elements <= MOST_SIZES
-
-
-def _moves(node: Call) -> bool:
-    """Whether an operator gives elements of its operands as they are."""
-    if node.op is Cast:
-        before, after = tensor_type(node.args[0]).dtype, tensor_type(node).dtype
-        return before.is_integer and after.is_integer and before.bits <= after.bits
-    return node.op in _MOVES
-
-
-_MOVES = (WithSizes, Concatenate, Reshape, Take, StridedSlice, Transpose, BroadcastTo)
 
 
 def _size_arithmetic(node: Call, operands: Sequence[np.ndarray]) -> np.ndarray | None:

@@ -48,6 +48,12 @@ class ImportScope(Struct):
         """Return the scope as it is now; what is added to one is not in the other."""
         return replace(self, values=dict(self.values), stored=dict(self.stored))
 
+    def repeating(self, number: int) -> ImportScope:
+        """Return a copy in which a node of the graph is applied to its own result."""
+        nodes = list(self.graph.nodes)
+        nodes[number] = replace(nodes[number], inputs=nodes[number].outputs)
+        return replace(self.copied(), graph=replace(self.graph, nodes=tuple(nodes)))
+
     def anew(self) -> ImportScope:
         """Return the scope of a model before its nodes, with weights as far as they were used."""
         known = {info.name for info in self.graph.inputs} | self.graph.initializers.keys()

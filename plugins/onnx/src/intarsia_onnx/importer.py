@@ -164,9 +164,9 @@ class Importer:
         flow = Flow(functions, partial(values_around, scope.copied()))
         trials: list[Branch | None] = []
         for branch in fork.branches:
-            inner = scope.copied()
+            inner = scope.repeating(number) if fork.is_repeated else scope.copied()
             inner.values.update(zip(node.outputs, branch.results, strict=False))
-            trials.append(self._trial(inner, number + 1, branch.guards))
+            trials.append(self._trial(inner, number + (not fork.is_repeated), branch.guards))
         both = [trial for trial in trials if trial is not None]
         tensors = all(not is_sequence(value) for trial in both for value in trial.results)
         if len(both) == 2 and tensors and fit_together(*both):

@@ -35,21 +35,22 @@ def outline(
         results: The values.
         outside: Expressions of the function around that are computed there anyway.
         hoist: Leave outside also what does not depend on ``params``: loops compute it once.
-        sizes: Size variables that only the function knows.
+        sizes: Size variables that only the function knows, or checks: what has them is inside.
     """
     order = _order(results, params, outside)
+    own = set[Expr](params)
     varying: set[Expr] = set(params)
     constant: set[Expr] = set()
     for node in order:
         operands = children(node)
         is_sized = bool(sizes) and not sizes.isdisjoint(used_sizes(node))
+        is_sized = is_sized and not _is_outer(node, own, outside)
         if is_sized or any(child in varying for child in operands):
             varying.add(node)
         elif isinstance(node, Constant) or (
             operands and all(child in constant for child in operands)
         ):
             constant.add(node)
-    own = set(params)
     inside = varying | constant if hoist else {n for n in order if not _is_outer(n, own, outside)}
     captured: dict[Expr, Var] = {}
     for node in (*(c for n in order if n in inside for c in children(n)), *results):

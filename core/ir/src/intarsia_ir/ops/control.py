@@ -128,7 +128,9 @@ class Loop(Control):
 
         ``most``: no more iterations than this, which is also the first size of what is sliced or
         collected; -1 if there is no such limit. ``sizes``: the size variables in results that the
-        first carried values are; ``iteration_sizes``: those that they are in the body.
+        first carried values are; ``iteration_sizes``: those that they are in the body. The last
+        ``rooms`` of them are the room of values that iterations append to. ``guards``: sizes that
+        must be equal if there is an iteration, as in :class:`If`.
         """
 
         body: str
@@ -141,6 +143,8 @@ class Loop(Control):
         takes_iteration: bool = False
         sizes: tuple[int, ...] = ()
         iteration_sizes: tuple[int, ...] = ()
+        rooms: int = 0
+        guards: tuple[int | str, ...] = ()
 
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
@@ -272,7 +276,7 @@ def stacked_type(type_: TensorType, iterations: Size) -> TensorType:
 
 
 def flat_guards(guards: Sequence[Guard]) -> tuple[int | str, ...]:
-    """Return guards as the attribute of an ``if``."""
+    """Return guards as an attribute of control flow."""
     flat = [part for guard in guards for part in (guard.left, guard.right, guard.why)]
     return cast("tuple[int | str, ...]", tuple(flat))
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TypeAlias, cast
 
 import ml_dtypes
@@ -201,7 +202,8 @@ class _Run:
     def _controlled(self, node: Call, operator: type[Control]) -> Value:
         """Carry out control flow, and note the sizes that it defines."""
         operands = [np.asarray(self._values[arg]) for arg in node.args]
-        results = operator.evaluate(node.attrs, operands, self._carry_out, self._sizes)
+        carry_out = partial(self._carry_out, inner=operator.inner(node.attrs))
+        results = operator.evaluate(node.attrs, operands, carry_out, self._sizes)
         for name, value in zip(operator.defined(node.attrs), results, strict=False):
             self._sizes[name] = int(value.reshape(()))
         return results
@@ -226,14 +228,17 @@ class _Run:
         results = self._carry_out(node.function.name, operands)
         return results if isinstance(node.type, TupleType) else results[0]
 
-    def _carry_out(self, name: str, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Evaluate a function of the module."""
+    def _carry_out(
+        self, name: str, operands: Sequence[Array], inner: Sequence[str] = ()
+    ) -> tuple[Array, ...]:
+        """Evaluate a function of the module; ``inner`` are the sizes that are its parameters."""
         if self._module is None:
             raise VerifyError(f"calls '@{name}', but no module is given")
         called = self._module.function(GlobalVar(name))
         names = (param.name for param in called.params)
         given = dict(zip(names, operands, strict=True))
-        results = _evaluated(called, given, self._module, self._sizes)
+        own = {size: int(given[size].reshape(())) for size in inner if size in given}
+        results = _evaluated(called, given, self._module, {**self._sizes, **own})
         return tuple([np.asarray(result) for result in results])
 
     def _release(self, operands: tuple[Expr, ...]) -> None:

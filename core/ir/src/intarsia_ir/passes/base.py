@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -13,6 +14,7 @@ from intarsia_runtime.errors import IntarsiaError
 from ..budget import budget
 from ..diagnostics import NO_SPAN, Remark, Span
 from ..graph.expr import Call, Expr, Function
+from ..graph.guards import guards_apart
 from ..graph.module import IRModule
 from ..graph.op import Op
 from ..graph.verify import verify
@@ -86,7 +88,9 @@ class Pipeline(Struct, frozen=True):
         before = limits.stage
         for step in self.passes:
             limits.stage = f"the pass {step.name}"
-            module = step.run(module, notes)
+            # What functions require of sizes is known, and need hold only where they run.
+            with guards_apart() if len(module.functions) > 1 else nullcontext():
+                module = step.run(module, notes)
             limits.check()
             if check:
                 _check(step, module)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from intarsia.plugin.accelerator import Code, Match, Support, extents, label_of, op
@@ -59,11 +60,20 @@ def _supports_transposed(match: Match) -> Support:
 
 
 def _lower_transposed(draft: DnnlDraft, match: Match) -> int:
+    """Lower a transposed convolution; the bias of one that spreads pixels is added behind it.
+
+    On AVX-512 the library (3.2, ``brgconv_strided``) takes the input channels of such a one in
+    parts, and adds a bias and applies post-ops after each part: 256 channels of 16 x 16 pixels with
+    a 4 x 4 kernel came out wrong. Without them it is right.
+    """
     attrs: Any = match.attrs
-    return draft.add(
+    shape, label = extents(match.root), label_of(match.root)
+    args = tuple(draft.value(arg) for arg in match.root.args)
+    bias = args[2:] if is_strided(attrs.strides) else ()
+    result = draft.add(
         "deconv",
-        tuple(draft.value(arg) for arg in match.root.args),
-        extents(match.root),
+        args[: len(args) - len(bias)],
+        shape,
         {
             "strides": attrs.strides,
             "dilation": attrs.dilation,
@@ -71,8 +81,17 @@ def _lower_transposed(draft: DnnlDraft, match: Match) -> int:
             "padding_high": _high_padding(match),
             "groups": attrs.groups,
         },
-        label=label_of(match.root),
+        label=label,
     )
+    for vector in bias:
+        column = draft.view(vector, (1, shape[1], *(1 for _ in shape[2:])))
+        result = draft.add("binary", (result, column), shape, {"algorithm": "add"}, label=label)
+    return result
+
+
+def is_strided(strides: Sequence[int]) -> bool:
+    """Whether a transposed convolution spreads pixels."""
+    return max(strides) > 1
 
 
 ROWS = (

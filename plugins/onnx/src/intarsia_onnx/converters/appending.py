@@ -37,32 +37,28 @@ class Collecting(Struct, frozen=True, eq=False):
 
 
 def collecting_loop(node: NodeContext) -> Collecting | None:
-    """Return a Loop that collects what ``node`` appends; ``None`` if it hands on no sequence.
+    """Return a Loop that collects what ``node`` appends; ``None`` if it appends to no sequence.
 
-    Raises:
-        UnsupportedError: An iteration does more with a sequence than to append to it.
+    An iteration may do more with a sequence than to append to it: such a one is handed on.
     """
-    states = range(2, len(node.args))
-    places = tuple(n - 2 for n in states if is_sequence(node.input(n)))
-    if not places:
-        return None
     body = node.graph("body")
     nodes = list(body.nodes)
-    rows: list[str] = []
-    for place in places:
+    rows: dict[int, str] = {}
+    for place in range(len(node.args) - 2):
+        if not is_sequence(node.input(2 + place)):
+            continue
         maker = _appending_node(body, body.inputs[2 + place].name, body.outputs[1 + place].name)
-        if maker is None:
-            raise node.unsupported(
-                "a data-dependent loop that does more with sequence "
-                f"'{body.inputs[2 + place].name}' than to append to it"
-            )
-        nodes.remove(maker)
-        rows.append(maker.inputs[1])
+        if maker is not None:
+            nodes.remove(maker)
+            rows[place] = maker.inputs[1]
+    places = tuple(rows)
+    if not places:
+        return None
     outputs = [info for n, info in enumerate(body.outputs) if n - 1 not in places]
     inside = replace(
         body,
         inputs=tuple(info for n, info in enumerate(body.inputs) if n - 2 not in places),
-        outputs=(*outputs, *(ValueInfo(name, None) for name in rows)),
+        outputs=(*outputs, *(ValueInfo(name, None) for name in rows.values())),
         nodes=tuple(nodes),
     )
     results = node.node.outputs

@@ -53,6 +53,10 @@ class Numbers(Struct, frozen=True):
         """``a - b``."""
         return self.node.call(binary.Subtract, a, b)
 
+    def multiply(self, a: Expr, b: Expr) -> Expr:
+        """``a * b``."""
+        return self.node.call(binary.Multiply, a, b)
+
     def within(self, x: Expr, low: Expr, high: Expr) -> Expr:
         """``max(low, min(x, high))``."""
         return self.node.call(binary.Maximum, low, self.node.call(binary.Minimum, x, high))
@@ -138,6 +142,17 @@ def vector_length(node: NodeContext, index: int, what: str) -> int:
     if len(shape) != 1 or not isinstance(shape[0], int):
         raise node.unsupported(f"{what} of shape {shape} are not known", STATIC_HINT)
     return shape[0]
+
+
+def counted_limits(node: NodeContext) -> NodeContext:
+    """Return a Slice whose operands have known lengths: where only the run knows how many limits
+    there are, there must be one, as where a limit is a slice itself.
+    """
+    args = list(node.args)
+    for number, arg in enumerate(args[1:], start=1):
+        if arg is not None and len(sizes_of(arg)) == 1 and isinstance(sizes_of(arg)[0], Dim):
+            args[number] = node.reshape(arg, (1,))
+    return node.replaced(node.node, args)
 
 
 def computed_slice(node: NodeContext) -> Expr:

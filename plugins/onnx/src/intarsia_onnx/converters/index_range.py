@@ -53,7 +53,7 @@ def in_range(node: NodeContext, indices: Expr, *sizes: Size) -> Expr:
             if least > 1 and not require_at_most(least, size, f"{node.span}: {_outside(size)}"):
                 raise node.model_error(_outside(size))
         return indices
-    if node.flow is None or all(_has_such_values(indices, size) for size in sizes):
+    if node.flow is None or all(_has_such_values(node, indices, size) for size in sizes):
         return indices
     most = node.cast(node.size_tensor(*sizes), dtype_of(indices))
     if len(sizes) == 1:
@@ -115,11 +115,13 @@ def _outside(*sizes: Size) -> str:
     return f"an index is outside of its dimension; they have {', '.join(map(str, sizes))} elements"
 
 
-def _has_such_values(indices: Expr, size: Size) -> bool:
+def _has_such_values(node: NodeContext, indices: Expr, size: Size) -> bool:
     """Whether what makes the indices makes none but those of a dimension of that size."""
     made = indices
     while isinstance(made, Call) and made.op in _SAME_VALUES:
         made = made.args[0]
+    if made in node.folder.counters:
+        return _is_at_most(node.folder.counters[made], size)
     field = made.index if isinstance(made, TupleGetItem) else 0
     made = made.tuple if isinstance(made, TupleGetItem) else made
     if not isinstance(made, Call) or not made.args:

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr, Var, get_item, tensor_type
-from intarsia_ir.graph.guards import is_collecting, require_all
+from intarsia_ir.graph.guards import Guard, fixed_sizes, is_collecting, require_all
 from intarsia_ir.graph.types import Dim, Size, TensorType
 from intarsia_ir.ops import control
 from intarsia_ir.ops.binary import Maximum
@@ -21,7 +22,9 @@ from ..context import NodeContext
 from ..draws import DRAWING
 from ..flow import Flow
 from ..names import all_nodes
-from .iteration_bodies import Iterations, passes_condition, settled_body
+from .carried_sequences import carried_values
+from .iteration_bodies import IterationBody, Iterations
+from .settled_bodies import passes_condition, settled_body
 
 ENDLESS = 1 << 31
 """Iterations that are no limit: so many are made by nobody."""
@@ -46,8 +49,10 @@ def iterated_loop(node: NodeContext, flow: Flow, appended: int = 0) -> tuple[Exp
                 most = node.size_of(least)
     first = None if condition is None else node.reshape(condition, ())
     iteration = Var(node.graph("body").inputs[0].name, TensorType((), DType.INT64))
-    state = [node.input(index) for index in range(2, len(node.args))]
-    iterations = Iterations(state, (), most, trip, first, iteration, heads=1)
+    if most != -1:
+        node.folder.counters[iteration] = most
+    state, tensors = carried_values(node, [node.input(n) for n in range(2, len(node.args))])
+    iterations = Iterations(state, tensors, (), most, trip, first, iteration, heads=1)
     return _iterated(node, flow, iterations, appended)
 
 
@@ -76,7 +81,8 @@ def iterated_scan(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
     most = tensor_type(sliced[0]).shape[0]
     drawn = any(inner.op_type in DRAWING for inner in all_nodes(node.node))
     number = Var("iteration", TensorType((), DType.INT64)) if drawn else None
-    iterations = Iterations(operands[:first], sliced, most, iteration=number)
+    state, tensors = carried_values(node, operands[:first])
+    iterations = Iterations(state, tensors, sliced, most, iteration=number)
     made = list(_iterated(node, flow, iterations))
     backwards = node.integers("scan_output_directions", (0,) * (len(made) - first))
     axes = node.integers("scan_output_axes", (0,) * (len(made) - first))
@@ -105,13 +111,10 @@ def _iterated(
             f"the body gives {len(collected)} values to collect,"
             f" not {len(node.node.outputs) - len(iterations.state)}"
         )
-    rows: list[Expr] = []
     is_counted = iterations.most != -1 and condition is None
-    if (collected and not is_counted) or any(body.is_changing(node, x, before) for x in collected):
-        body.collect(node, collected, appended, before)
-    else:
-        rows = collected
-    require_all(body.guards)
+    rows = body.collect(node, collected, is_counted=is_counted, appended=appended, known=before)
+    guards = _guards_inside(node, iterations, body, before)
+    require_all(guard for guard in body.guards if guard not in guards)
     nexts = [node.size_tensor(size.next) for size in body.sizes]
     numbers = [Var(size.iteration.name, control.SIZE) for size in body.sizes]
     iteration = [] if iterations.iteration is None else [iterations.iteration]
@@ -119,7 +122,8 @@ def _iterated(
     heads = [] if condition is None else [condition[1]]
     inside = [*heads, *nexts, *body.handed, *rows]
     own = [size.iteration for size in body.sizes]
-    name, captured = flow.loop(node.span, params, inside, own)
+    fixed = {name for guard in guards for name in guard.variables()}
+    name, captured = flow.loop(node.span, params, inside, {size.name for size in own} | fixed)
     after: dict[str, Size] = {size.iteration.name: size.last for size in body.sizes}
     types = [_substituted(tensor_type(var), after) for var in body.carried]
     stacked = [control.stacked_type(tensor_type(value), iterations.most) for value in rows]
@@ -134,6 +138,7 @@ def _iterated(
         takes_iteration=iterations.iteration is not None,
         sizes=extents(tuple(size.last for size in body.sizes)),
         iteration_sizes=extents(tuple(own)),
+        guards=control.flat_guards(guards),
     )
     first = [iterations.trip, None if condition is None else condition[0]]
     starts = [node.size_tensor(size.first) for size in body.sizes]
@@ -143,6 +148,23 @@ def _iterated(
     for size, field in zip(body.sizes, fields, strict=False):
         node.folder.run_sizes.define_result(size.last, field)
     return body.outputs(node, iterations, fields[len(nexts) :])
+
+
+def _guards_inside(
+    node: NodeContext, iterations: Iterations, body: IterationBody, before: AbstractSet[str]
+) -> list[Guard]:
+    """Return what only iterations require of sizes of before the loop: there may be none.
+
+    What fixes the size of an input is required of the model, which is better compiled for a number.
+    """
+    if isinstance(iterations.most, int) and iterations.most > 0 and not iterations.heads:
+        return []
+    late = node.folder.run_sizes.names - before
+    return [
+        guard
+        for guard in body.guards
+        if late.isdisjoint(guard.variables()) and not fixed_sizes([guard])
+    ]
 
 
 def _substituted(type_: TensorType, sizes: Mapping[str, Size]) -> TensorType:

@@ -9,6 +9,8 @@ elements are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce as reduce_pairs
+from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -20,11 +22,17 @@ from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Size, product
 
-from ..builder import Builder, dtype_of, rank_of, sizes_of
+from ..builder import Builder, dtype_of, sizes_of
 from ..context import NodeContext
 from ..ragged import ROW
 from .computed import Numbers
-from .index_range import in_range, required
+from .index_range import in_range
+
+KnownSizes: TypeAlias = "Sequence[Size | None]"
+"""Sizes of elements of a sequence; ``None`` for one in which they may differ."""
+
+ElementSizes: TypeAlias = "KnownSizes | None"
+"""The same; ``None`` for elements that may differ in rank."""
 
 
 class Ragged(Struct, frozen=True, eq=False):
@@ -33,12 +41,18 @@ class Ragged(Struct, frozen=True, eq=False):
     Attributes:
         items: ``[total]``: its elements, one behind the other.
         shapes: ``[count, ROW]``, int64.
-        rank: Of every element; ``None`` if they may differ in that, too.
+        sizes: Of every element, ``None`` where they may differ; ``None`` for all if they may differ
+            in rank, too.
     """
 
     items: Expr
     shapes: Expr
-    rank: int | None
+    sizes: ElementSizes
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of every element; ``None`` if they may differ in that."""
+        return None if self.sizes is None else len(self.sizes)
 
     @property
     def count(self) -> Size:
@@ -51,11 +65,18 @@ class Ragged(Struct, frozen=True, eq=False):
         return dtype_of(self.items)
 
 
-def ragged_sequence(node: Builder, items: Expr, shapes: Expr, rank: int | None) -> Expr:
+def ragged_sequence(node: Builder, items: Expr, shapes: Expr, sizes: ElementSizes) -> Expr:
     """Make a sequence of its two tensors."""
     made = make_tuple((items, shapes), span=node.span)
-    node.folder.ragged[made] = rank
+    node.folder.ragged[made] = sizes
     return made
+
+
+def common_sizes(a: ElementSizes, b: ElementSizes) -> ElementSizes:
+    """Return what is known of elements, some of which are of one kind, and some of another."""
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple(one if one == other else None for one, other in zip(a, b, strict=True))
 
 
 def ragged_items(node: NodeContext, sequence: Expr) -> Ragged | None:
@@ -69,9 +90,9 @@ def ragged_items(node: NodeContext, sequence: Expr) -> Ragged | None:
 def ragged_rows(node: NodeContext, rows: Expr) -> Ragged:
     """Return the slices of a tensor along its first axis."""
     count, *sizes = sizes_of(rows)
-    row = node.reshape(_row(node, sizes), (1, ROW))
+    row = node.reshape(element_row(node, sizes), (1, ROW))
     shapes = node.broadcast(row, extents((count, ROW)))
-    return Ragged(node.reshape(rows, (product(sizes_of(rows)),)), shapes, len(sizes))
+    return Ragged(node.reshape(rows, (product(sizes_of(rows)),)), shapes, tuple(sizes))
 
 
 def ragged_list(node: NodeContext, items: Sequence[Expr]) -> Ragged:
@@ -83,10 +104,9 @@ def ragged_list(node: NodeContext, items: Sequence[Expr]) -> Ragged:
     if any(dtype_of(item) is not dtype_of(items[0]) for item in items):
         raise node.model_error("elements of a sequence differ in type")
     flat = [node.reshape(item, (product(sizes_of(item)),)) for item in items]
-    rows = [node.reshape(_row(node, sizes_of(item)), (1, ROW)) for item in items]
-    ranks = {rank_of(item) for item in items}
-    rank = ranks.pop() if len(ranks) == 1 else None
-    return Ragged(node.concat(flat, 0), node.concat(rows, 0), rank)
+    rows = [node.reshape(element_row(node, sizes_of(item)), (1, ROW)) for item in items]
+    sizes = reduce_pairs(common_sizes, [sizes_of(item) for item in items])
+    return Ragged(node.concat(flat, 0), node.concat(rows, 0), sizes)
 
 
 def joined(node: NodeContext, a: Ragged, b: Ragged) -> Expr:
@@ -97,9 +117,8 @@ def joined(node: NodeContext, a: Ragged, b: Ragged) -> Expr:
     """
     if a.dtype is not b.dtype:
         raise node.model_error(f"elements of {a.dtype} and {b.dtype} in one sequence")
-    rank = a.rank if a.rank == b.rank else None
     items, shapes = (node.concat(pair, 0) for pair in ((a.items, b.items), (a.shapes, b.shapes)))
-    return ragged_sequence(node, items, shapes, rank)
+    return ragged_sequence(node, items, shapes, common_sizes(a.sizes, b.sizes))
 
 
 def inserted(node: NodeContext, sequence: Ragged, item: Expr, position: Expr) -> Expr:
@@ -112,7 +131,7 @@ def inserted(node: NodeContext, sequence: Ragged, item: Expr, position: Expr) ->
     start = _begin(node, sequence, place)
     items = _moved(node, whole.items, start, numbers.size(total), numbers.size(count))
     shapes = _moved(node, whole.shapes, place, numbers.size(sequence.count), numbers.of(1))
-    return ragged_sequence(node, items, shapes, whole.rank)
+    return ragged_sequence(node, items, shapes, whole.sizes)
 
 
 def erased(node: NodeContext, sequence: Ragged, position: Expr) -> Expr:
@@ -125,7 +144,7 @@ def erased(node: NodeContext, sequence: Ragged, position: Expr) -> Expr:
     rest = numbers.as_size(numbers.subtract(total, length))
     items = _without(node, sequence.items, start, length, rest)
     shapes = _without(node, sequence.shapes, place, numbers.of(1), sequence.count - 1)
-    return ragged_sequence(node, items, shapes, sequence.rank)
+    return ragged_sequence(node, items, shapes, sequence.sizes)
 
 
 def element(node: NodeContext, sequence: Ragged, position: Expr) -> Expr:
@@ -134,74 +153,24 @@ def element(node: NodeContext, sequence: Ragged, position: Expr) -> Expr:
     Raises:
         UnsupportedError: Its rank is not known.
     """
-    if sequence.rank is None:
+    if sequence.sizes is None:
         raise node.unsupported(f"{node.op_type} of elements whose rank is not known")
     numbers = Numbers(node)
     place = _place(node, position, sequence.count)
-    row = node.call(indexing.Take, never_empty(node, sequence.shapes), place, attrs=_FIRST)
-    sizes = [node.size_of(row, 1 + axis) for axis in range(sequence.rank)]
+    row = node.call(indexing.Take, sequence.shapes, place, attrs=_FIRST)
+    sizes = [
+        node.size_of(row, 1 + axis) if size is None else size
+        for axis, size in enumerate(sequence.sizes)
+    ]
     start = _begin(node, sequence, place)
     places = numbers.add(numbers.range(product(sizes)), start)
     return node.reshape(node.call(indexing.Take, sequence.items, places, attrs=_FIRST), sizes)
 
 
-def joined_elements(node: NodeContext, sequence: Ragged, rank: int) -> Expr:
-    """Join the elements, of a known rank, along their first dimension."""
-    sizes = _common_sizes(node, sequence, range(1, rank))
-    firsts = node.reshape(node.slice(sequence.shapes, 1, 1, 2), (sequence.count,))
-    attrs = reduce.Sum.Attrs(axes=(0,), keepdims=False)
-    total = Numbers(node).as_size(node.call(reduce.Sum, firsts, attrs=attrs))
-    return node.reshape(sequence.items, (total, *sizes))
-
-
-def stacked_elements(
-    node: NodeContext, sequence: Ragged, rank: int, known: Sequence[Size] = ()
-) -> Expr:
-    """Stack the elements, of a known rank, along a new first dimension.
-
-    Args:
-        node: The node that stacks them.
-        sequence: The elements.
-        rank: Of each.
-        known: Sizes of each, of which the numbers are kept.
-    """
-    sizes = _common_sizes(node, sequence, range(rank))
-    for axis, size in enumerate(known):
-        if isinstance(size, int):
-            sizes[axis] = size
-    return node.reshape(sequence.items, (sequence.count, *sizes))
-
-
-def _common_sizes(node: NodeContext, sequence: Ragged, axes: range) -> list[Size]:
-    """Return sizes that all elements have in common; a run in which they differ fails.
-
-    They are 0 if there are no elements.
-    """
-    columns = node.slice(sequence.shapes, 1, 1 + axes.start, 1 + axes.stop)
-    behind = node.array(np.zeros((1, len(axes)), np.int64))
-    first = node.slice(node.concat([columns, behind], 0), 0, 0, 1)
-    same = node.call(compare.Equal, columns, first)
-    holds = node.call(reduce.All, same, attrs=reduce.All.Attrs(axes=(0, 1), keepdims=False))
-    row = required(node, holds, first, "elements that are joined differ in size")
-    return [node.size_of(row, number) for number in range(len(axes))]
-
-
-def never_empty(node: NodeContext, rows: Expr) -> Expr:
-    """Return rows to take some of; in a loop with one more, which nobody takes.
-
-    What a body requires of sizes of before the loop is required before its first iteration, and of
-    no rows there may be none.
-    """
-    draws, (count, *sizes) = node.folder.draws, sizes_of(rows)
-    if isinstance(count, int) or draws is None or not draws.is_repeated:
-        return rows
-    return node.concat([rows, node.full(extents((1, *sizes)), 0, dtype_of(rows))], 0)
-
-
 _FIRST = indexing.Take.Attrs(axis=0)
 
 
-def _row(node: NodeContext, sizes: Sequence[Size]) -> Expr:
+def element_row(node: NodeContext, sizes: Sequence[Size]) -> Expr:
     """Return the row of an element.
 
     Raises:

@@ -25,18 +25,17 @@ from ..context import NodeContext
 from .index_range import in_range
 from .ragged import (
     Ragged,
+    common_sizes,
     element,
     erased,
     inserted,
     joined,
-    joined_elements,
-    never_empty,
     ragged_items,
     ragged_list,
     ragged_rows,
     ragged_sequence,
-    stacked_elements,
 )
+from .ragged_joins import joined_elements, stacked_elements
 
 ABSENT = make_tuple(())
 """An optional that holds nothing."""
@@ -136,8 +135,8 @@ def are_formed_alike(node: NodeContext, a: Expr, b: Expr) -> bool:
     forms = [
         (stacked_items(node, x) is not None, x in node.folder.ragged, x is ABSENT) for x in (a, b)
     ]
-    ranks = [node.folder.ragged.get(x) for x in (a, b)]
-    return forms[0] == forms[1] and ranks[0] == ranks[1] and len(a.fields) == len(b.fields)
+    known = [node.folder.ragged.get(x) for x in (a, b)]
+    return forms[0] == forms[1] and known[0] == known[1] and len(a.fields) == len(b.fields)
 
 
 def formed_alike(node: NodeContext, a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
@@ -154,10 +153,10 @@ def formed_alike(node: NodeContext, a: Expr, b: Expr) -> tuple[Expr, Expr] | Non
     first, second = wholes
     if first is None or second is None or first.dtype is not second.dtype:
         return None
-    rank = first.rank if first.rank == second.rank else None
+    sizes = common_sizes(first.sizes, second.sizes)
     return (
-        ragged_sequence(node, first.items, first.shapes, rank),
-        ragged_sequence(node, second.items, second.shapes, rank),
+        ragged_sequence(node, first.items, first.shapes, sizes),
+        ragged_sequence(node, second.items, second.shapes, sizes),
     )
 
 
@@ -239,7 +238,9 @@ def sequence_construct(node: NodeContext) -> Expr:
 
 def sequence_empty(node: NodeContext) -> Expr:
     """Convert SequenceEmpty."""
-    return make_tuple((), span=node.span)
+    made = make_tuple((), span=node.span)
+    node.folder.empties[made] = node.element_type("dtype") if node.has("dtype") else DType.FLOAT32
+    return made
 
 
 def sequence_insert(node: NodeContext) -> Expr:
@@ -285,7 +286,7 @@ def sequence_at(node: NodeContext) -> Expr:
     if stacked is None:
         raise node.model_error("the sequence has no elements")
     position = in_range(node, node.reshape(node.input(1), ()), sizes_of(stacked)[0])
-    return node.call(Take, never_empty(node, stacked), position, attrs=Take.Attrs(axis=0))
+    return node.call(Take, stacked, position, attrs=Take.Attrs(axis=0))
 
 
 def sequence_length(node: NodeContext) -> Expr:
@@ -315,12 +316,10 @@ def concat_from_sequence(node: NodeContext) -> Expr:
     sequence = node.input(0)
     is_new = bool(node.integer("new_axis", 0))
     stacked, ragged = stacked_items(node, sequence), ragged_items(node, sequence)
-    if ragged is not None and ragged.rank is not None and is_new:
-        stacked = stacked_elements(node, ragged, ragged.rank)
-    elif ragged is not None and ragged.rank is not None:
-        if node.axis("axis", ragged.rank):
-            raise node.unsupported("elements that differ in size, joined but along the first axis")
-        return joined_elements(node, ragged, ragged.rank)
+    if ragged is not None and ragged.sizes is not None and is_new:
+        stacked = stacked_elements(node, ragged, ragged.sizes)
+    elif ragged is not None and ragged.sizes is not None:
+        return joined_elements(node, ragged, ragged.sizes, node.axis("axis", len(ragged.sizes)))
     if stacked is None:
         items = items_of(node, sequence)
         if not items:

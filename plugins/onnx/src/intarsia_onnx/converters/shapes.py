@@ -12,8 +12,6 @@ import numpy as np
 from intarsia_ir.graph.expr import Expr, get_item, tensor_type
 from intarsia_ir.graph.guards import (
     is_collecting,
-    is_implied_natural,
-    require_at_most,
     require_equal,
 )
 from intarsia_ir.graph.types import Dim, Size
@@ -22,13 +20,14 @@ from intarsia_ir.ops.type_rules import shape_text
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
-from intarsia_runtime.size import maximum, minimum, numbers, product
+from intarsia_runtime.size import maximum, numbers, product
 
 from ..broadcasts import is_at_most_one
 from ..builder import STATIC_HINT, rank_of, sizes_of
 from ..context import NodeContext
 from ..run_sizes import Hole, Partial
-from .computed import TO_ANY_END, computed_pad, computed_slice, is_known
+from .computed import computed_pad, computed_slice, counted_limits, is_known
+from .slice_limits import computed_limits, is_reversal, known_limits, limit_tensor, open_limits
 from .squeezing import squeeze, unsqueeze
 from .triangles import trilu
 
@@ -183,6 +182,7 @@ def _open_split(node: NodeContext, axis: int) -> tuple[Expr, ...]:
 
 def slice_(node: NodeContext) -> Expr:
     """Convert Slice; a negative step is a flip followed by a positive step."""
+    node = counted_limits(node)
     sizes = sizes_of(node.input(0))
     rank = len(sizes)
     if node.opset >= 10 and is_collecting() and not is_known(node, 3, 4):
@@ -208,23 +208,22 @@ def slice_(node: NodeContext) -> Expr:
     flipped: list[int] = []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         size = sizes[axis]
-        if step < 0 and isinstance(size, Dim) and _is_reversal(start, end):
+        if step < 0 and isinstance(size, Dim) and is_reversal(start, end):
             flipped.append(axis)
             strides[axis] = -step
             continue
         if step < 1 and any(not isinstance(value, int) for value in (size, start, end)):
             return computed_slice(node)
         if isinstance(start, Hole) or isinstance(end, Hole):
-            limits = (_limit_tensor(node, start), _limit_tensor(node, end))
-            begins[axis], stops[axis] = _computed_limits(node, size, *limits)
+            begins[axis], stops[axis] = computed_limits(node, size, start, end)
             strides[axis] = step
             continue
         if any(isinstance(value, Dim) for value in (size, start, end)):
-            begins[axis], stops[axis] = _open_limits(size, start, end)
+            begins[axis], stops[axis] = open_limits(size, start, end)
             strides[axis] = step
             continue
         assert isinstance(size, int)  # as start and end are
-        begin, stop, stride = _known_limits(size, start, end, step)
+        begin, stop, stride = known_limits(size, start, end, step)
         if stride < 0:
             flipped.append(axis)
             begin, stop, stride = size - 1 - begin, size - 1 - stop, -stride
@@ -233,82 +232,6 @@ def slice_(node: NodeContext) -> Expr:
     if flipped:
         x = node.call(shape.Flip, x, attrs=shape.Flip.Attrs(axes=tuple(sorted(flipped))))
     return strided_slice(node, x, extents(begins), extents(stops), strides)
-
-
-def _is_reversal(start: Partial, end: Partial) -> bool:
-    """Whether a backward slice begins at the last element and ends at the first."""
-    is_last = isinstance(start, int) and (start == -1 or start in TO_ANY_END)
-    return is_last and isinstance(end, int) and (end <= 1 - (1 << 31) or end in TO_ANY_END)
-
-
-def _known_limits(size: int, start: Size, end: Size, step: int) -> tuple[int, int, int]:
-    """Return where a slice of known limits begins and ends; backward unlike in NumPy."""
-    begin, stop, step = slice(start, end, step).indices(size)
-    if step < 0:
-        begin = max(begin, min(0, size - 1))  # before the first element means that element
-        stop = -1 if end in TO_ANY_END else stop
-    return begin, stop, step
-
-
-def _limit_tensor(node: NodeContext, limit: Partial) -> Expr:
-    """Return where a slice begins or ends as a vector of one element."""
-    if not isinstance(limit, Hole):
-        return node.size_tensor(limit)
-    flat = node.reshape(node.cast(limit.expr, DType.INT64), (tensor_type(limit.expr).elements,))
-    return node.slice(flat, 0, limit.index, limit.index + 1)
-
-
-def _computed_limits(node: NodeContext, size: Size, start: Expr, end: Expr) -> tuple[Size, Size]:
-    """Return where a slice begins and ends whose limits the model computes."""
-    zero, whole = node.scalar(0, DType.INT64), node.size_tensor(size)
-
-    def within(place: Expr) -> Expr:
-        is_counted = node.call(compare.Less, place, zero)
-        place = node.call(compare.Where, is_counted, node.call(binary.Add, place, whole), place)
-        return node.call(binary.Minimum, node.call(binary.Maximum, place, zero), whole)
-
-    first = within(start)
-    length = node.call(binary.Subtract, node.call(binary.Maximum, within(end), first), first)
-    begin = _known_or_size(node, first)
-    return begin, begin + _known_or_size(node, length)
-
-
-def _known_or_size(node: NodeContext, value: Expr) -> Size:
-    """Return the only element of an integer tensor as a size."""
-    known = node.folder.sizes(value)
-    if known is None:
-        return node.size_of(value)
-    found = known.reshape(-1)[0]
-    return found if isinstance(found, Dim) else int(found)
-
-
-_NO_LIMIT = 10**9
-"""From here on exporters mean the end of a dimension: TensorFlow's write 10^9, others 2^31 - 1."""
-
-
-def _open_limits(size: Size, start: Size, end: Size) -> tuple[Size, Size]:
-    """Return where a slice of an open size begins and ends, within the size.
-
-    A limit of 10^9 is the end: ``min(10^9, N)`` would be another size than ``N``. A guard keeps
-    larger dimensions out. A limit such as ``N // 2 - 2`` is counted from the end where it is below
-    zero, which its size says: ``min(max(-limit, 0), 1)`` is 1 there, and 0 elsewhere.
-    """
-
-    def within(place: Size) -> Size:
-        if place != 0 and maximum(place, 0) == 0:  # counted from the end, unless -n is 0
-            return maximum(size + place, 0) * minimum(0 - place, 1)
-        if isinstance(place, Dim) and maximum(place, 0) != place and not is_implied_natural(place):
-            is_negative = minimum(maximum(0 - place, 0), 1)
-            # Below zero, n - 1 is -1 of no elements.
-            from_end = 0 if size - place == 1 else size * is_negative
-            place = maximum(place + from_end, 0)
-        if not isinstance(place, int) or place < _NO_LIMIT:
-            return minimum(place, size)
-        if place < slicing.TO_END:
-            require_at_most(size, place, "Slice: the limit means the end of the dimension")
-        return size
-
-    return within(start), within(end)
 
 
 def strided_slice(
@@ -361,7 +284,7 @@ def _wanted_sizes(node: NodeContext, sizes: Sequence[Size]) -> tuple[Size, ...]:
         elif size == 1:
             found.append(node.size_of(asked.expr, asked.index))
         else:
-            value, one = _limit_tensor(node, asked), node.scalar(1, DType.INT64)
+            value, one = limit_tensor(node, asked), node.scalar(1, DType.INT64)
             is_one = node.call(compare.Equal, value, one)
             value = node.call(compare.Where, is_one, node.size_tensor(size), value)
             found.append(node.size_of(value))

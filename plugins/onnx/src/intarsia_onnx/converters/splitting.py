@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import cast
 
 import numpy as np
 
-from intarsia_ir.graph.expr import Expr, make_tuple
-from intarsia_ir.ops import binary, compare, indexing, reduce
+from intarsia_ir.graph.expr import Call, Expr, make_tuple
+from intarsia_ir.graph.guards import require_equal
+from intarsia_ir.ops import binary, compare, generate, indexing, reduce
 from intarsia_ir.ops.cumulative import Cumsum, RunningAttrs
-from intarsia_ir.ops.shape import Copy
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim, Size, product
@@ -21,6 +22,7 @@ from ..ragged import ROW
 from .computed import Numbers
 from .index_range import required
 from .ragged import ragged_sequence
+from .ragged_joins import part_of
 from .sequences import stacked_sequence
 
 _FIRST = indexing.Take.Attrs(axis=0)
@@ -35,17 +37,12 @@ def split_to_sequence(node: NodeContext) -> Expr:
     axis = node.axis("axis", rank_of(x), 0)
     length = sizes_of(x)[axis]
     keeps = bool(node.integer("keepdims", 1))
-    if not node.is_fixed(1) or (isinstance(length, Dim) and node.optional(1) is not None):
+    width = _equal_width(node, length)
+    if width:
+        return _equal_parts(node, x, axis, width, keeps=keeps or node.optional(1) is not None)
+    if not node.is_fixed(1) or isinstance(length, Dim):
         return _computed_split(node, x, axis)
-    if isinstance(length, Dim):
-        moved = node.transpose(x, [axis, *(n for n in range(rank_of(x)) if n != axis)])
-        sizes = list(sizes_of(moved))
-        if keeps:
-            sizes.insert(axis + 1, 1)
-        return stacked_sequence(node, node.reshape(moved, sizes))
     if node.optional(1) is None:
-        if length > MOST_ITEMS:
-            raise node.unsupported(f"a sequence of {length} elements")
         numbers = range(length)
         parts = [node.slice(x, axis, n, n + 1) if keeps else node.item(x, axis, n) for n in numbers]
         return make_tuple(parts, span=node.span)
@@ -53,6 +50,40 @@ def split_to_sequence(node: NodeContext) -> Expr:
     ends = [*begins[1:], length][: len(begins)]
     pairs = zip(begins, ends, strict=True)
     return make_tuple([node.slice(x, axis, *pair) for pair in pairs], span=node.span)
+
+
+def _equal_width(node: NodeContext, length: Size) -> int:
+    """Return how many positions every part has, where the parts are many and known to be equal.
+
+    0 if they are few, may differ, or the last one may have fewer. A run in which as many parts do
+    not add up to ``length`` fails.
+    """
+    given, is_long = node.optional(1), isinstance(length, Dim) or length > MOST_ITEMS
+    if given is None:
+        return int(is_long)
+    if isinstance(given, Call) and given.op is generate.Full:
+        attrs = cast("generate.Full.Attrs", given.attrs)
+        (count,), width = sizes_of(given) or (1,), int(attrs.value)
+        why = f"{node.span}: the parts do not add up to {length} elements"
+        is_open = isinstance(count, Dim) and width > 0
+        return width if is_open and require_equal(count * width, length, why) else 0
+    known = node.constant_value(1)
+    return int(is_long and known is not None and known.ndim == 0 and int(known) == 1)
+
+
+def _equal_parts(node: NodeContext, x: Expr, axis: int, width: int, *, keeps: bool) -> Expr:
+    """Make a sequence of parts of one size, which are slices of a tensor."""
+    count, others = sizes_of(x)[axis] // width, [n for n in range(rank_of(x)) if n != axis]
+    if width == 1:
+        rows = node.transpose(x, [axis, *others])
+    else:
+        sizes = sizes_of(x)
+        parts = node.reshape(x, (*sizes[:axis], count, width, *sizes[axis + 1 :]))
+        rows = node.transpose(parts, [axis, *(n for n in range(rank_of(parts)) if n != axis)])
+    if width == 1 and keeps:
+        sizes = sizes_of(rows)
+        rows = node.reshape(rows, (*sizes[: axis + 1], 1, *sizes[axis + 1 :]))
+    return stacked_sequence(node, rows)
 
 
 def _begins(node: NodeContext, length: int) -> list[int]:
@@ -79,7 +110,7 @@ def _computed_split(node: NodeContext, x: Expr, axis: int) -> Expr:
         x: The tensor.
         axis: The dimension.
     """
-    numbers, rank, sizes = Numbers(node), rank_of(x), sizes_of(x)
+    numbers, sizes = Numbers(node), sizes_of(x)
     length = sizes[axis]
     begins, widths = _parts(node, length)
     inner = product(sizes[axis + 1 :])
@@ -88,7 +119,7 @@ def _computed_split(node: NodeContext, x: Expr, axis: int) -> Expr:
     # Parts lie one behind the other, each with all elements of its positions along the dimension.
     part = node.call(
         indexing.Take,
-        _part_of(node, begins, widths, length),
+        part_of(node, numbers.add(begins, widths), numbers.range(length)),
         _over(node, flat, plane),
         attrs=_FIRST,
     )
@@ -101,7 +132,8 @@ def _computed_split(node: NodeContext, x: Expr, axis: int) -> Expr:
     start = numbers.add(start, node.call(binary.Multiply, row, numbers.size(length * inner)))
     every = node.reshape(x, (product(sizes),))
     items = node.call(indexing.Take, every, numbers.add(start, column), attrs=_FIRST)
-    return ragged_sequence(node, items, _rows(node, widths, sizes, axis), rank)
+    known = (*sizes[:axis], None, *sizes[axis + 1 :])
+    return ragged_sequence(node, items, _rows(node, widths, sizes, axis), known)
 
 
 def _over(node: NodeContext, a: Expr, b: Expr) -> Expr:
@@ -128,16 +160,6 @@ def _parts(node: NodeContext, length: Size) -> tuple[Expr, Expr]:
     widths = required(node, holds, given, f"the parts do not add up to {length} elements")
     begins = node.call(Cumsum, widths, attrs=RunningAttrs(axis=0, exclusive=True))
     return begins, widths
-
-
-def _part_of(node: NodeContext, begins: Expr, widths: Expr, length: Size) -> Expr:
-    """Return the part of each position: as many parts end before it."""
-    numbers = Numbers(node)
-    ends = numbers.add(begins, widths)
-    positions = node.reshape(numbers.range(length), (length, 1))
-    is_over = node.cast(node.call(compare.LessEqual, ends, positions), DType.INT64)
-    counted = node.call(reduce.Sum, is_over, attrs=reduce.Sum.Attrs(axes=(1,), keepdims=False))
-    return node.call(Copy, counted)
 
 
 def _rows(node: NodeContext, widths: Expr, sizes: tuple[Size, ...], axis: int) -> Expr:

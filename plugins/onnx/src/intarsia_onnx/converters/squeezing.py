@@ -46,13 +46,13 @@ def squeeze(node: NodeContext) -> Expr:
 
 
 def _squeezed(node: NodeContext, sizes: Sequence[Size]) -> Expr:
-    """Leave out all dimensions of size 1; the first open size is one or is none."""
+    """Leave out all dimensions of size 1; each open size is one or is none."""
     kept = [size for size in sizes if size != 1]
     why = f"{node.span}: without axes, an open size of 1 is left out"
     is_open = [isinstance(x, Dim) and not _is_required_not_one(x) for x in kept]
     first = is_open.index(True) if any(is_open) and node.flow is not None else None
     for place, size in enumerate(kept):
-        if is_open[place] and place != first and not require_equal(_not_one(size), 1, why):
+        if is_open[place] and first is None and not require_equal(_not_one(size), 1, why):
             raise node.unsupported(
                 f"shape {shape_text(sizes)} is only known at run time", STATIC_HINT
             )
@@ -70,6 +70,7 @@ def _squeezed(node: NodeContext, sizes: Sequence[Size]) -> Expr:
         f"the rank of what Squeeze leaves of {shape_text(sizes)} is only known at run time",
         node.reshape(is_one, ()),
         (Branch((less,), one.guards), Branch((whole,), more.guards)),
+        is_repeated=True,
     )
 
 

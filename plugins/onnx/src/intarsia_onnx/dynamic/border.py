@@ -153,12 +153,12 @@ class BorderImporter(Importer):
             rows = Var(f"{name} rows", TensorType((count, *sizes), dtype))
             self._unpack("StackSequence", name, rows, dtype=dtype.value, shape=tuple(sizes))
             return [rows], stacked_sequence(builder, rows)
-        rank = None if info.sizes is None else len(info.sizes)
+        known = None if info.sizes is None else (None,) * len(info.sizes)
         items = Var(f"{name} items", TensorType((variable(f"{name} total"),), dtype))
         shapes = Var(f"{name} shapes", TensorType((count, ROW), DType.INT64))
-        given: dict[str, Attribute] = {} if rank is None else {"rank": rank}
+        given: dict[str, Attribute] = {} if known is None else {"rank": len(known)}
         self._unpack("PackSequence", name, items, shapes, dtype=dtype.value, **given)
-        return [items, shapes], ragged_sequence(builder, items, shapes, rank)
+        return [items, shapes], ragged_sequence(builder, items, shapes, known)
 
     def _held(self, info: ValueInfo, dtype: DType) -> tuple[list[Var], Expr]:
         """Return the tensor that an optional holds."""

@@ -26,6 +26,7 @@ from intarsia_ir.ops.shape import Concatenate
 from intarsia_runtime.errors import ModelError, TypeRuleError, UnsupportedError
 
 from ..builder import STATIC_HINT
+from ..context import Diverging
 from ..graph import Graph, Model, Node, ValueInfo
 from ..importer import ImportScope, live_names
 from ..kernels import OWN_DOMAIN
@@ -241,6 +242,9 @@ class OpenPlanner(Planner):
         before = len(self._guards)
         try:
             results = super()._tried(node, scope, used)
+        except Diverging as fork:
+            self._problems.append(fork)
+            results = [None] * len(node.outputs)
         except TypeRuleError as error:
             self._problems.append(UnsupportedError(error.message, where=str(node.span)))
             results = [None] * len(node.outputs)
