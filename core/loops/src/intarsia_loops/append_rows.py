@@ -24,8 +24,8 @@ from .fuse import KernelCall
 class AppendRows(Op):
     """A value with rows behind those that it has, and room behind these.
 
-    Operands are the value ``[..., room, ...]``, whether its room must grow, ``int64`` or bool
-    ``[1]``, and the parts. Plans keep the value where it is: the kernel writes the parts alone.
+    Operands are the value ``[..., room, ...]``, whether a room of the loop must grow (bool
+    ``[1]``), and the parts. Plans keep the value where it is: the kernel writes the parts alone.
     """
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
