@@ -51,6 +51,21 @@ JOINED = "y = ConcatFromSequence <axis = 0> (s)"
 
 X = {"x": rows(5, 3)}
 MODELS = {
+    "rows as they were before": (
+        """g (float[n] x, int64 t) => (float[n] y, float[m, n] z) {
+             y, z = Loop (t, , x) <body = b
+               (int64 i, bool c, float[n] s) => (bool d, float[n] r, float[n] q) {
+                 d = Identity (c) q = Identity (s) r = Add (s, x) }> }""",
+        [{"x": rows(5), "t": np.array(n)} for n in (1, 3, 20)],
+    ),
+    "rows that trade places": (
+        """g (float[n] x, float[n] w, int64 t) => (float[n] y, float[n] v, float[m, n] z) {
+             y, v, z = Loop (t, , x, w) <body = b
+               (int64 i, bool c, float[n] s, float[n] u)
+               => (bool d, float[n] r, float[n] p, float[n] q) {
+                 d = Identity (c) q = Identity (u) r = Identity (u) p = Add (s, u) }> }""",
+        [{"x": rows(5), "w": rows(5) + 1, "t": np.array(n)} for n in (1, 4, 20)],
+    ),
     "repeated rows": (
         REPEATED.format(batch=1, width="int64[1] {1}"),
         [{"x": rows(1, 5, 3), "d": counts(2, 0, 3, 1, 4)}, {"x": rows(1, 1, 3), "d": counts(3)}],

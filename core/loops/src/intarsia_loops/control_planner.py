@@ -64,11 +64,12 @@ class ControlPlanner(StepPlanner):
         pairs = list(zip(fused.fusion.outputs, ends.spots, strict=True))
         early = [pair for n, pair in enumerate(pairs) if not ends.is_late(n)]
         late = [pair for n, pair in enumerate(pairs) if ends.is_late(n)]
-        steps = list(self.plan(fused, early))
+        steps, copied = self.made(fused, early)
         appends = {item.outputs[0]: item for item in fused.fusion.items if appends_rows(item)}
         grown = [(appends[value], spot) for value, spot in late if value in appends]
         late = [pair for pair in late if pair[0] not in appends]
-        return (*steps, *self._appended(grown, ends), *self._late_ends(late, ends))
+        steps += self._appended(grown, ends)
+        return (*steps, *self.copies(copied), *self._late_ends(late, ends))
 
     def _appended(self, grown: Sequence[tuple[Item, Spot]], ends: _Ends) -> list[Step]:
         """Append rows to values in their places, and before that make room where it is missing.

@@ -144,8 +144,7 @@ def lower(
         target, schedules, loops, bound_stack, on_device, _is_sized(main, *functions.values())
     )
     if functions and not on_device:
-        whole = reserve_rows({"main": main, **functions})
-        main, functions = whole.pop("main"), whole
+        main, functions = _with_reserved_rows(main, functions)
     fused = {key: _fused(one, schedules) for key, one in functions.items()}
     entry = _fused(main, schedules)
     work = _Kernels(backend, tuned)
@@ -158,6 +157,14 @@ def lower(
     callees = Callees(by_call, {region.name: region for region in regions}, fused)
     plan, constants = plan_calls(entry, callees, alignment=alignment)
     return Lowered(TensorModule(kernels, plan, name), constants, MappingProxyType(work.chosen))
+
+
+def _with_reserved_rows(
+    main: Function, functions: Mapping[str, Function]
+) -> tuple[Function, dict[str, Function]]:
+    """Return both with room for what their loops append."""
+    whole = reserve_rows({"main": main, **functions})
+    return whole.pop("main"), whole
 
 
 def _fused(function: Function, schedules: ScheduleTable) -> FusedFunction:

@@ -152,8 +152,8 @@ def _found(attrs: Loop.Attrs, body: Function) -> tuple[_Appended, ...]:
         if not (is_alone and is_settled) or any(n != 1 for n in shape[:axis]):
             continue
         length = lengths[_name(size)]
-        said = body.outputs[heads + length]
-        if isinstance(said, Call) and said.op is Sizes:
+        made = body.outputs[heads + length]
+        if isinstance(made, Call) and made.op is Sizes:
             found.append(_Appended(number, length, axis, new))
     return tuple(found)
 
@@ -171,19 +171,19 @@ def _body_with_rooms(
     definers: dict[Expr, None] = {}
     sizes: dict[int, Size] = {}
     for number, room in rooms.items():
-        said = cast("Call", body.outputs[heads + number])
-        (length,) = cast("Sizes.Attrs", said.attrs).sizes
+        made = cast("Call", body.outputs[heads + number])
+        (length,) = cast("Sizes.Attrs", made.attrs).sizes
         over = minimum(maximum(length - room, 0), 1)
         sizes[number] = maximum(room, over * (2 * length + LEAST_ROOM))
         excess = maximum(excess, over)
-        definers.update(dict.fromkeys(said.args))
-        new_rooms.append(_size_tensor(sizes[number], said.args, said))
-    any_said = body.outputs[heads + next(iter(rooms))]
+        definers.update(dict.fromkeys(made.args))
+        new_rooms.append(_size_tensor(sizes[number], made.args, made))
+    any_size = body.outputs[heads + next(iter(rooms))]
     grows = call(
         Cast,
-        _size_tensor(excess, tuple(definers), any_said),
+        _size_tensor(excess, tuple(definers), any_size),
         attrs=Cast.Attrs(dtype=DType.BOOL),
-        span=any_said.span,
+        span=any_size.span,
     )
     params, outputs = list(body.params), list(body.outputs)
     replaced: dict[Expr, Expr] = {}

@@ -125,6 +125,13 @@ class StepPlanner(Struct):
             wanted: Results of it, and where they must lie at the end. No step before the one that
                 makes a result touches its place, unless :meth:`_may_overwrite` says so.
         """
+        steps, late = self.made(fused, wanted)
+        return (*steps, *self.copies(late))
+
+    def made(
+        self, fused: FusedFunction, wanted: Sequence[tuple[NodeResult, Spot]]
+    ) -> tuple[list[Step], list[tuple[NodeResult, Spot]]]:
+        """Return the steps of :meth:`plan`, and the results that must be copied behind them."""
         self.views.update(fused.fusion.views)
         taken: set[Spot] = set()
         late: list[tuple[NodeResult, Spot]] = []
@@ -149,7 +156,7 @@ class StepPlanner(Struct):
                 steps.append(self._read_sizes(item))
             else:
                 steps += self._control(item, fused)
-        return (*steps, *self._copies(late))
+        return steps, late
 
     def _is_sized_later(self, value: NodeResult, root: NodeResult) -> bool:
         """Whether the place of a value has a size that is computed after the value is made."""
@@ -164,7 +171,8 @@ class StepPlanner(Struct):
     ) -> bool:
         """Whether what lies at a place is read for the last time before ``root`` is made.
 
-        Of what iterations of a loop hand on, the place has the value of the iteration before.
+        Of what iterations of a loop hand on, the place has the value of the iteration before. Rows
+        are appended behind all other items.
         """
         old = {
             NodeResult(p) for p in fused.function.params if self.spots.get(NodeResult(p)) == spot
@@ -177,7 +185,7 @@ class StepPlanner(Struct):
         for item in fused.fusion.items:
             reads = any(self.root(arg) in old for arg in item.args)
             is_made = is_made or root in item.outputs
-            if is_made and reads:
+            if reads and (is_made or appends_rows(item)):
                 return False
         return is_made
 
@@ -286,7 +294,7 @@ class StepPlanner(Struct):
         """Return the step that copies a value to a place."""
         return self._copy(self.argument(value, extents(value.type)), spot)
 
-    def _copies(self, late: Sequence[tuple[NodeResult, Spot]]) -> list[Step]:
+    def copies(self, late: Sequence[tuple[NodeResult, Spot]]) -> list[Step]:
         """Copy results to their places; none is overwritten before it was read."""
         steps: list[Step] = []
         targets = {spot for _, spot in late}
