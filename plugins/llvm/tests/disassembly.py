@@ -21,7 +21,7 @@ _LINE = re.compile(r"^\s+[0-9a-f]+:\s+(\S.*)$", re.MULTILINE)
 _TARGET = re.compile(r"\b(?:0x)?[0-9a-f]+ <[^>]*>")
 _SPELLED = (  # what the disassembler writes otherwise than the assembler reads it
     (re.compile(r" :\d+\]"), "]"),
-    (re.compile(r"^(vmov\S*\.f\d\d \S+), #\d+$"), r"\1, #1.0"),
+    (re.compile(r"^(vmov\S*\.f\d\d \S+), #-?\d+$"), r"\1, #1.0"),
     (re.compile(r"^mov(s?)\.w (\w+), (\w+), (\w+) (#\d+)$"), r"\4\1.w \2, \3, \5"),
     (re.compile(r"^(?:data16 )+"), ""),
     (_TARGET, ".+8"),
