@@ -64,7 +64,7 @@ class ControlPlanner(StepPlanner):
         pairs = list(zip(fused.fusion.outputs, ends.spots, strict=True))
         early = [pair for n, pair in enumerate(pairs) if not ends.is_late(n)]
         late = [pair for n, pair in enumerate(pairs) if ends.is_late(n)]
-        steps, copied = self.made(fused, early)
+        steps, copied = self.computed_steps(fused, early)
         appends = {item.outputs[0]: item for item in fused.fusion.items if appends_rows(item)}
         grown = [(appends[value], spot) for value, spot in late if value in appends]
         late = [pair for pair in late if pair[0] not in appends]

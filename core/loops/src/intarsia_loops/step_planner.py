@@ -125,10 +125,10 @@ class StepPlanner(Struct):
             wanted: Results of it, and where they must lie at the end. No step before the one that
                 makes a result touches its place, unless :meth:`_may_overwrite` says so.
         """
-        steps, late = self.made(fused, wanted)
+        steps, late = self.computed_steps(fused, wanted)
         return (*steps, *self.copies(late))
 
-    def made(
+    def computed_steps(
         self, fused: FusedFunction, wanted: Sequence[tuple[NodeResult, Spot]]
     ) -> tuple[list[Step], list[tuple[NodeResult, Spot]]]:
         """Return the steps of :meth:`plan`, and the results that must be copied behind them."""

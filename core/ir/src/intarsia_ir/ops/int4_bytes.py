@@ -201,8 +201,7 @@ class Int4ByteMatmul(Op):
         out = Buffer("out", (count, stripes * COLUMNS), DType.FLOAT32)
         levels, row_scales, row_sums, codes, scales, *rest = given
         zeros = rest[0] if rest else None
-        rows = (levels, row_scales, row_sums)
-        product = _Product(*rows, codes, scales, zeros, attrs.zero, out, dot)
+        product = _Product(levels, row_scales, row_sums, codes, scales, zeros, attrs.zero, out, dot)
 
         def stripe(number: PrimExpr) -> Stmt:
             parts: list[Stmt] = []

@@ -41,7 +41,7 @@ _LEAST, _MOST = -127.0 * math.log(2.0), 128.0 * math.log(2.0)
 _LN2 = (0.693359375, -2.12194440e-4)
 """The logarithm of 2 as a sum; products of the first with whole numbers are exact."""
 
-_POLYNOMIAL = (
+EXP_POLYNOMIAL = (
     1.3814540579915047e-3,
     8.36874544620514e-3,
     4.166838899254799e-2,
@@ -72,7 +72,7 @@ def _split(inside: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
 
 def _power(r: PrimExpr) -> PrimExpr:
     """Return ``e**r``."""
-    a, b, c, d, e = _POLYNOMIAL
+    a, b, c, d, e = EXP_POLYNOMIAL
     square = r * r
     q = ((r * a + b) * square + (r * c + d)) * square + (r * e + 1.0)
     return q * r + 1.0
@@ -80,7 +80,7 @@ def _power(r: PrimExpr) -> PrimExpr:
 
 def _growth(r: PrimExpr) -> PrimExpr:
     """Return ``e**r - 1``, whose error is small beside it: the last step adds ``r``."""
-    a, b, c, d, e = _POLYNOMIAL
+    a, b, c, d, e = EXP_POLYNOMIAL
     square = r * r
     q = (square * a + (r * b + c)) * square + (r * d + e)
     return q * square + r

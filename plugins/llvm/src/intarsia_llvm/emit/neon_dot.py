@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of words of 32 bits on NEON: of signed bytes, with ``SDOT`` and without; of bfloat16."""
+"""Products of words of 32 bits: of signed bytes on NEON, by ``SDOT`` or without; of bfloat16."""
 
 from __future__ import annotations
 

@@ -20,7 +20,12 @@ from intarsia_ir.tir.expr import (
     minimum,
 )
 from intarsia_ir.tir.intrinsic import Intrinsic
-from intarsia_loops.cpu.exponential import sigmoid_single, softmax_exp, tanh_single
+from intarsia_loops.cpu.exponential import (
+    EXP_POLYNOMIAL,
+    sigmoid_single,
+    softmax_exp,
+    tanh_single,
+)
 from intarsia_runtime.dtype import DType
 
 from .polynomial import (
@@ -37,15 +42,7 @@ from .polynomial import (
     shift_right,
 )
 
-_EXP_SINGLE = (
-    1.3814540579915047e-3,
-    8.36874544620514e-3,
-    4.166838899254799e-2,
-    1.666652113199234e-1,
-    4.999999403953552e-1,
-    1.0,
-    1.0,
-)
+_EXP_SINGLE = (*EXP_POLYNOMIAL, 1.0, 1.0)
 """``e**r`` for ``r`` at most half of log 2, to 3e-9 (fitted by least squares, reweighted)."""
 
 EXP_DOUBLE = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
