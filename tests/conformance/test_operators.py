@@ -71,7 +71,8 @@ BY_PROCESSOR = {"nn.gelu(float32[31])"}
 
 COMPILED_FOR: dict[str, str] = {
     "c": "c -opt-level=0",  # at its default most of the time is the C compiler's own optimizer
-    "dnnl, llvm": "dnnl -min-grain=0, llvm",  # which would be left to the fallback, being small
+    # Operators alone would be left to the fallback, being small.
+    "dnnl, llvm": "dnnl -min-gain=0 -min-grain=0, llvm",
 }
 """What a target is tested as."""
 
@@ -140,7 +141,7 @@ def test_matrix(golden: Callable[..., None]) -> None:
     if "dnnl, llvm" not in COMPOSITES:
         pytest.skip("the accelerators that the golden file names are not installed")
     # On every processor alike, and however little there is to do.
-    shipped = {"dnnl, llvm": "dnnl -min-grain=0 -int8=on, llvm"}
+    shipped = {"dnnl, llvm": "dnnl -min-gain=0 -min-grain=0 -int8=on, llvm"}
     lines = [f"{'operator':20}{'calls':>6}  " + "".join(f"{t:>12}" for t in shipped) + "  reasons"]
     for name, cases in sorted(cases_by_operator().items()):
         row, reasons = "", Counter[str]()

@@ -15,7 +15,7 @@ import intarsia
 from .real_models import DIGITS, MODELS, RealModel
 
 BY_NAME = {model.name: model for model in MODELS}
-ALL_TO_DNNL = "dnnl -min-grain=0 -max-windows=100, llvm"
+ALL_TO_DNNL = "dnnl -min-gain=0 -min-grain=0 -max-windows=100, llvm"
 """By its own defaults it leaves nearly all of these models to the fallback, which has its tests."""
 TARGETS = ("llvm", ALL_TO_DNNL)
 

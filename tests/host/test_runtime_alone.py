@@ -60,7 +60,7 @@ def test_it_brings_numpy_and_msgspec_and_nothing_else(device: Path) -> None:
     assert set(run.stdout.split()) == {"intarsia-runtime", "msgspec", "numpy"}
 
 
-@pytest.mark.parametrize("target", ["llvm", "dnnl -min-grain=0, llvm"])
+@pytest.mark.parametrize("target", ["llvm", "dnnl -min-gain=0 -min-grain=0, llvm"])
 def test_it_runs_artifacts_with_and_without_an_accelerator(
     device: Path, tmp_path: Path, target: str
 ) -> None:

@@ -134,7 +134,7 @@ def test_an_accelerator_in_front_works_on_the_memory_of_the_host(tmp_path, cuda)
     path, x = residual(tmp_path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (want,) = session.run(None, {"x": x})
-    artifact = intarsia.build(path, target=f"dnnl -min-grain=0, {cuda}").save(
+    artifact = intarsia.build(path, target=f"dnnl -min-gain=0 -min-grain=0, {cuda}").save(
         tmp_path / "m.intarsia"
     )
     model = intarsia.load(artifact)

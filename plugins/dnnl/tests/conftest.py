@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia_dnnl import isa
+from intarsia_dnnl import isa, profitable
+from intarsia_dnnl.speed import EVEN
 
 WALKER = """
 #include <stdint.h>
@@ -58,3 +59,9 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, list[np.n
 def shown_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have AMX, if it is there, as processors show it; for tests that place and do not compute."""
     monkeypatch.setattr(isa, "describes_tiles", lambda _: True)
+
+
+@pytest.fixture(autouse=True)
+def even_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have other limits decide, as where the library is a little faster: on every processor."""
+    monkeypatch.setattr(profitable, "lead", lambda *_, **__: EVEN)

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 from intarsia.cli.main import main
 
-TARGET = "dnnl -min-grain=0, llvm"
+TARGET = "dnnl -min-gain=0 -min-grain=0, llvm"
 
 
 def model(folder: Path) -> Path:

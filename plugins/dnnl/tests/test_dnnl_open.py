@@ -19,7 +19,7 @@ import intarsia
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.loader import load as load_region
 from intarsia_dnnl.open_region import OpenRegion
-from intarsia_dnnl.profitable import keep_profitable
+from intarsia_dnnl.profitable import Strengths, keep_profitable
 from intarsia_dnnl.program import (
     FILE,
     OPEN_SCHEMA,
@@ -486,5 +486,5 @@ def test_products_of_open_sizes_have_to_be_large(body: Call, kept: bool) -> None
         origins={call: call for call in region.calls()},
         typical=typical_values(function.params),
     )
-    made = keep_profitable(region, DnnlOptions(min_reuse=0), None)
+    made = keep_profitable(region, DnnlOptions(min_reuse=0), Strengths())
     assert bool(made.origins) == kept, made.why

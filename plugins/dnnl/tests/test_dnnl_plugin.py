@@ -46,7 +46,7 @@ def kept_of(
     regions: Sequence[Region], wanted: Target, behind: Target | None = None
 ) -> tuple[Region, ...]:
     """The regions that are not given back; why one is must be said."""
-    answer = plugin.partition(regions, wanted, behind or fallback())
+    answer = plugin.partition(regions, wanted, behind or fallback(), None)
     assert len(answer) == len(regions)
     return tuple(region for region in answer if not region.why)
 
@@ -77,6 +77,7 @@ def test_options_are_documented() -> None:
         "library": "",
         "prepack": True,
         "min-flops": 1,
+        "min-gain": 2,
         "min-reuse": 200,
         "max-windows": 20,
         "min-grain": 10_000_000,
@@ -176,11 +177,13 @@ def test_a_large_product_for_a_matrix_unit_is_kept_without_the_rest(
         rest = apply("multiply", rest, rest)
     region = region_of(function_of(rest))
     region = dataclasses.replace(region, origins={call: call for call in calls(region.function)})
-    (answer,) = plugin.partition([region], target(fpmath_mode="bf16"), fallback())
+    (answer,) = plugin.partition([region], target(fpmath_mode="bf16"), fallback(), None)
     names = ["matmul", "reshape", "add", "nn.gelu"] if kept else []
     assert [call.name for call in answer.origins] == names
     assert "less than -min-grain" in answer.why
-    (answer,) = plugin.partition([region], target(fpmath_mode="bf16", min_flops=10**12), fallback())
+    (answer,) = plugin.partition(
+        [region], target(fpmath_mode="bf16", min_flops=10**12), fallback(), None
+    )
     assert not answer.origins  # who asks for more work gets all or nothing
 
 

@@ -30,6 +30,8 @@ def test_windows_of_few_outputs_are_left_without_avx512(
     body = apply("nn.conv", var("x", 1, 8, 9, 9), weight(outputs, 8, kernel, kernel), **attrs)
     region = region_of(function_of(body))
     region = dataclasses.replace(region, origins={call: call for call in region.calls()})
-    left = profitable.keep_profitable(region, DnnlOptions(min_grain=grain, **LOOSE), None)
+    left = profitable.keep_profitable(
+        region, DnnlOptions(min_grain=grain, **LOOSE), profitable.Strengths()
+    )
     assert bool(left.origins) == kept, left.why
     assert kept or "fewer than 4 outputs" in left.why

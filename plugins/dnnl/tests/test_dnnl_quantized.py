@@ -395,7 +395,7 @@ def test_products_are_left_alone_where_they_would_saturate(monkeypatch, int8, fe
 def test_products_are_left_to_who_may_use_the_matrix_unit(monkeypatch, int8, hides, kept):
     monkeypatch.setattr(profitable, "hides_tiles", lambda: hides)
     region = region_of(function_of(conv(given_bytes(1, 8, 5, 5), weights(4, 8, 3, 3))))
-    left = profitable.keep_profitable(region, DnnlOptions(int8=int8), None)
+    left = profitable.keep_profitable(region, DnnlOptions(int8=int8), profitable.Strengths())
     assert left == region if kept else "AMX" in left.why
 
 
@@ -406,7 +406,7 @@ def test_an_average_alone_stays_with_the_products(monkeypatch, with_product, lea
     source = conv(data, weights(4, 8, 3, 3)) if with_product else data
     operands = [source, number(0.05), zero(120), number(0.01), zero(100)]
     region = region_of(function_of(apply("qnn.mean", *operands, axes=(2, 3))))
-    left = profitable.keep_profitable(region, DnnlOptions(min_reuse=least), None)
+    left = profitable.keep_profitable(region, DnnlOptions(min_reuse=least), profitable.Strengths())
     assert left == region if kept else "min-reuse" in left.why
 
 

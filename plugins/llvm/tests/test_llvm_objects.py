@@ -117,7 +117,7 @@ NETS = {"residual": residual_net, "attention": attention_block}
 
 
 @pytest.mark.usefixtures("_nothing_links")
-@pytest.mark.parametrize("target", ["llvm", "dnnl -min-grain=0, llvm"])
+@pytest.mark.parametrize("target", ["llvm", "dnnl -min-gain=0 -min-grain=0, llvm"])
 @pytest.mark.parametrize("name", NETS)
 def test_a_model_runs_without_a_linker(tmp_path: Path, name: str, target: str) -> None:
     """The main unit runs steps of a region too: the table's walker is found in the object."""

@@ -101,7 +101,7 @@ def test_a_classifier_agrees_with_onnxruntime_on_every_image():
 
 def test_an_accelerator_in_front_works_on_memory_of_the_host(transformer):
     path, x, want = transformer
-    target, place = "dnnl -min-grain=0, opencl", {"d": "dnnl", "share": "opencl"}
+    target, place = "dnnl -min-gain=0 -min-grain=0, opencl", {"d": "dnnl", "share": "opencl"}
     with intarsia.build(path, target=target, place=place).load() as model:
         kinds = [type(step).__name__ for step in model.passport.plan.steps]
         assert {"RegionStep", "KernelStep"} <= set(kinds)

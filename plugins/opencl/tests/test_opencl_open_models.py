@@ -94,4 +94,4 @@ def test_a_region_of_open_sizes_does_not_stand_in_front(tmp_path):
     pytest.importorskip("intarsia_dnnl", reason="it is what stands in front")
     path = save_cached_attention(tmp_path)
     with pytest.raises(UnsupportedError, match="regions in front of a device"):
-        intarsia.build(path, target="dnnl -min-grain=0, opencl", plan="greedy")
+        intarsia.build(path, target="dnnl -min-gain=0 -min-grain=0, opencl", plan="greedy")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from intarsia.plugin import Memory, Role, TargetKind, ToolchainError, hookimpl
 from intarsia_ir.capabilities import WINOGRAD
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from intarsia_ir.tir.intrinsic import IntrinsicRule
     from intarsia_ir.tir.module import Lowered
     from intarsia_ir.tir.space import Tuned
+    from intarsia_runtime.artifact.machine import Machine
 
 
 @hookimpl
@@ -53,6 +56,22 @@ def canonicalize_target(target: Target[COptions]) -> Target[COptions]:
     """The options, checked against each other."""
     canonicalize(target.options)
     return target
+
+
+@hookimpl
+def machine(target: Target[COptions]) -> Machine | None:
+    """The features that the compiler may use; nothing without one for the machine of the code."""
+    from intarsia_runtime.plugin import this_machine as running
+
+    from .toolchain import needed_features
+
+    options, here = target.options, running()
+    if options.freestanding or options.mtriple:
+        return None
+    try:
+        return replace(here, cpu_features=frozenset(needed_features(options)))
+    except ToolchainError:
+        return None  # whoever compiles says it
 
 
 @hookimpl

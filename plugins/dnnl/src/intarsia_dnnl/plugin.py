@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Target,
         TargetKind,
     )
+    from intarsia_runtime.artifact.machine import Machine
 
 
 @hookimpl
@@ -64,13 +65,17 @@ def annotate(target: Target[DnnlOptions]) -> SupportTable:
 
 @hookimpl
 def partition(
-    regions: Sequence[Region], target: Target[DnnlOptions], fallback: Target
+    regions: Sequence[Region],
+    target: Target[DnnlOptions],
+    fallback: Target,
+    machine: Machine | None,
 ) -> Sequence[Region]:
-    """Keep the regions that do enough work: in all, for a byte reordered, and for a call."""
-    from .profitable import keep_profitable
+    """Keep the regions that gain: in all, for a byte reordered, and for a call."""
+    from .profitable import Strengths, keep_profitable
 
-    reduced = fallback.kind.reduced_convolution
-    return [keep_profitable(region, target.options, reduced) for region in regions]
+    features = None if machine is None else machine.cpu_features
+    strengths = Strengths(fallback.kind.reduced_convolution, features)
+    return [keep_profitable(region, target.options, strengths) for region in regions]
 
 
 @hookimpl

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from math import prod
 
 from intarsia.plugin.accelerator import (
@@ -25,6 +27,7 @@ from intarsia.plugin.accelerator import (
 from .isa import hides_tiles, usable_features
 from .narrow import gains_by_bfloat16, has_matrix_unit
 from .operators import quantized
+from .speed import EVEN, lead, part_of_limits
 from .target import DnnlOptions
 
 FREE_BYTES = 256 * 1024
@@ -35,13 +38,28 @@ _LEAST_WINDOWS = 20
 """Percent of a region's work in windows from which on the fallback's direct ones cost more."""
 _LEAST_OUTPUTS = 4
 """Outputs of a window for which the library has fast loops of AVX2."""
+_CLEAR_GRAIN = 1 / 3
+"""What part of the operations a call has to do if the library is faster in every call."""
+_REDUCTION = 1.85
+"""How much faster than its windows the fallback is by Winograd's method. (VGG-16, all windows.)"""
 FREE_CALLS = 12
 """Operators that may be called without asking what it costs: some 5 us."""
 
 
-def keep_profitable(
-    region: Region, options: DnnlOptions, reduced: ReducedConvolution | None
-) -> Region:
+@dataclass(frozen=True, slots=True)
+class Strengths:
+    """What the fallback does well.
+
+    Attributes:
+        reduced: Convolutions that it computes with fewer multiplications, if any.
+        features: Processor features that its code may use; ``None`` for all of this processor.
+    """
+
+    reduced: ReducedConvolution | None = None
+    features: AbstractSet[str] | None = None
+
+
+def keep_profitable(region: Region, options: DnnlOptions, fallback: Strengths) -> Region:
     """Return what is kept of a region: all of it, its large products alone, or nothing.
 
     The library could compute all of it: what is given back is slower there.
@@ -49,12 +67,13 @@ def keep_profitable(
     Args:
         region: What the table takes.
         options: What the user set.
-        reduced: Convolutions that the fallback computes with fewer multiplications, if any.
+        fallback: What would compute it instead.
     """
     flops = count_flops(region)
-    if why := objection(region, flops, options, reduced):
+    faster = _lead(region, flops, options, fallback)
+    if why := objection(region, flops, options, fallback.reduced, faster):
         return keep_calls(region, (), why, code=Code.SLOWER)
-    least = _least_grain(region, options)
+    least = _least_grain(region, options, faster)
     if why := _about_calls(region, flops, least):
         kept = _products(region, least) if _is_narrow(options) else ()
         return keep_calls(region, kept, why, code=Code.SLOWER)
@@ -77,24 +96,42 @@ def _products(region: Region, least: int) -> list[Call]:
     return list(kept.values())
 
 
+def _lead(region: Region, flops: int, options: DnnlOptions, fallback: Strengths) -> float:
+    """Return how many times faster the library is, but for what the fallback computes with less."""
+    found = lead(fallback.features, options, bytewise=_is_bytewise(region, flops))
+    if found <= EVEN or options.max_windows == 100:
+        return found
+    return found * (1 - _windows(region, fallback.reduced) / max(1, flops) * (1 - 1 / _REDUCTION))
+
+
 def objection(
-    region: Region, flops: int, options: DnnlOptions, reduced: ReducedConvolution | None
+    region: Region,
+    flops: int,
+    options: DnnlOptions,
+    reduced: ReducedConvolution | None,
+    faster: float,
 ) -> str:
     """Say in numbers why nothing of a region is wanted; empty if it may be."""
     if flops < options.min_flops:
         return f"its region does {flops} operations, less than -min-flops={options.min_flops}"
-    borders = _about_borders(region, flops, _least_reuse(options))
-    windows = "" if reduced is None else _about_windows(region, flops, options, reduced)
+    if options.min_gain and 100 * (faster - 1) < options.min_gain:
+        return (
+            f"oneDNN does {faster:.2f} of the work of the fallback's code in the same time, by what"
+            f" was measured for their instructions (-min-gain={options.min_gain})"
+        )
+    borders = _about_borders(region, flops, _least_reuse(options, faster))
+    windows = "" if faster > EVEN else _about_windows(region, flops, options, reduced)
     few = _about_few_outputs(region, options)
     return few or borders or windows or _about_tiles(region, flops, options)
 
 
-def _least_reuse(options: DnnlOptions) -> int:
-    """Return the operations a byte; in bfloat16, products gain half and not a twentieth."""
-    return options.min_reuse // (10 if gains_by_bfloat16(options.fpmath_mode) else 1)
+def _least_reuse(options: DnnlOptions, faster: float) -> int:
+    """Return the operations a byte; on the matrix unit, products gain half and not a twentieth."""
+    part = 0.1 if _is_narrow(options) else part_of_limits(faster)
+    return int(options.min_reuse * part)
 
 
-def _least_grain(region: Region, options: DnnlOptions) -> int:
+def _least_grain(region: Region, options: DnnlOptions, faster: float) -> int:
     """Return the operations a call; the matrix unit does twice as many in the time of a call.
 
     Of products of open sizes there have to be more: sizes shorter than typical ones are as frequent
@@ -104,12 +141,19 @@ def _least_grain(region: Region, options: DnnlOptions) -> int:
     depthwise and 1x1 convolutions 1.06 to 1.11. Larger windows, which the fallback does directly
     then: ResNet-50 0.5 at all sizes.)
 
+    Where the library is faster by far, it is so in every call, and the cost of calls alone counts.
+    (Measured beside code for SSE4.1, time by the fallback's: an LSTM, 129 000 operations an
+    operator, 0.48; MobileNet-v1 0.25, 258 000, 0.50; DS-CNN 0.47; in bfloat16 beside AVX-512,
+    1.20, 0.90 and 0.91.)
+
     (Measured with AMX, one thread, time by the fallback's in fp32: MobileNet-v2, 6 000 000
     operations an operator, 0.63; dense layers of Magika, 4 500 000, 1.08; Basic Pitch, between 1
     and 3 million, 2.2.)
     """
     factor = _OPEN_GRAIN if _is_open_product(region) else 1
-    return factor * options.min_grain // (2 if _is_narrow(options) else 1)
+    part = part_of_limits(faster)
+    part = 0.5 if _is_narrow(options) else part * (_CLEAR_GRAIN if part < 1 else 1)
+    return int(factor * options.min_grain * part)
 
 
 def _is_open_product(region: Region) -> bool:
@@ -157,7 +201,7 @@ def _about_borders(region: Region, flops: int, least: int) -> str:
 
 
 def _about_windows(
-    region: Region, flops: int, options: DnnlOptions, reduced: ReducedConvolution
+    region: Region, flops: int, options: DnnlOptions, reduced: ReducedConvolution | None
 ) -> str:
     """Object to a region of mostly windows that the fallback computes by Winograd's method.
 
@@ -167,14 +211,20 @@ def _about_windows(
     """
     if gains_by_bfloat16(options.fpmath_mode):
         return ""
-    suited = (call for call in calls(region.function) if is_reduced(call, reduced))
-    windows = sum(_flops(region, call) for call in suited)
+    windows = _windows(region, reduced)
     if 100 * windows <= options.max_windows * flops:
         return ""
     return (
         f"{100 * windows // flops} % of its region's operations are 3x3 convolutions of stride 1,"
         f" more than -max-windows={options.max_windows}: the fallback computes them with fewer"
     )
+
+
+def _windows(region: Region, reduced: ReducedConvolution | None) -> int:
+    """Return the operations of windows that the fallback computes by Winograd's method."""
+    if reduced is None:
+        return 0
+    return sum(_flops(region, call) for call in calls(region.function) if is_reduced(call, reduced))
 
 
 def _about_few_outputs(region: Region, options: DnnlOptions) -> str:
@@ -191,7 +241,7 @@ def _about_few_outputs(region: Region, options: DnnlOptions) -> str:
         return ""
     return (
         f"its region has a window of fewer than {_LEAST_OUTPUTS} outputs, for which oneDNN has no"
-        " fast loops without AVX-512 (-min-grain=0 keeps it)"
+        " fast loops without AVX-512 (-min-gain=0 -min-grain=0 keeps it)"
     )
 
 
@@ -202,14 +252,18 @@ def _about_tiles(region: Region, flops: int, options: DnnlOptions) -> str:
     """
     if options.int8 != "auto" or not hides_tiles():
         return ""
-    products = (call for call in calls(region.function) if call.name in quantized.PRODUCTS)
-    narrow = sum(_flops(region, call) for call in products)
-    if 2 * narrow <= flops:
+    if not _is_bytewise(region, flops):
         return ""
     return (
         "oneDNN multiplies 8-bit integers with vectors on this virtual machine, which hides the"
         " sizes of AMX's tiles; the fallback may use them (-int8=on keeps the region)"
     )
+
+
+def _is_bytewise(region: Region, flops: int) -> bool:
+    """Whether more than half of a region's work is in products of 8-bit integers."""
+    products = (call for call in calls(region.function) if call.name in quantized.PRODUCTS)
+    return 2 * sum(_flops(region, call) for call in products) > flops
 
 
 def _about_calls(region: Region, flops: int, least: int) -> str:

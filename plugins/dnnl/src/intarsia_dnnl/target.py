@@ -46,6 +46,14 @@ class DnnlOptions:
         doc="slow: regions with fewer operations than this; element-wise operators count as none",
         minimum=0,
     )
+    min_gain: int = option(
+        2,
+        doc="slow: regions where the library is less than this many percent faster than the"
+        " fallback's code, by what was measured for the instructions that both may use on this"
+        " processor; 0 keeps them",
+        minimum=0,
+        maximum=100,
+    )
     min_reuse: int = option(
         200,
         doc="slow: regions whose convolutions do fewer operations than this for each byte of"

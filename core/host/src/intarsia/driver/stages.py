@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from intarsia_ir.graph.control import bodies_of
 from intarsia_ir.graph.expr import Function
 from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
-from intarsia_ir.graph.typical import typical_values
+from intarsia_ir.graph.typical import fitting_values
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.partition.cost import Plan, PricedDevice, Prices
 from intarsia_ir.partition.functions import partition_functions
@@ -135,14 +135,15 @@ def partition_module(
         owners[driver] = target.host
         tables.append((driver, everything(module)))
     asked = {kind for kind in owners if host.has_hook(kind, "partition")}
+    least = (
+        host.ask("machine", target.fallback.kind.name, target=target.fallback) if asked else None
+    )
 
     def keep(kind: str, regions: Sequence[Region]) -> Sequence[Region]:
         if kind not in asked:
             return regions
-        answer = host.call(
-            "partition", kind, regions=regions, target=owners[kind], fallback=target.fallback
-        )
-        return cast("Sequence[Region]", answer)
+        given = {"target": owners[kind], "fallback": target.fallback, "machine": least}
+        return cast("Sequence[Region]", host.call("partition", kind, regions=regions, **given))
 
     prices = prices_of(host, target.fallback, [*owners.values()], measured)
 
@@ -151,7 +152,7 @@ def partition_module(
             one,
             tables,
             plan=plan or Plan.COST,
-            prices=replace(prices, typical=typical_values(one.main.params)),
+            prices=replace(prices, typical=fitting_values(one.main)),
             rules=given,
             ask=keep if asked else None,
             fallback=target.fallback.kind.name,

@@ -122,12 +122,15 @@ def annotate(target: Target) -> SupportTable:
 
 
 @hookspec
-def partition(regions: Sequence[Region], target: Target, fallback: Target) -> Sequence[Region]:
+def partition(
+    regions: Sequence[Region], target: Target, fallback: Target, machine: Machine | None
+) -> Sequence[Region]:
     """Return the regions to build; the other calls go to another accelerator or the fallback.
 
     Called once for each region. May drop calls, with a reason, by ``keep_calls(region, calls,
     "reason")``, and cut a region by ``split_region(region, parts)``; may not add calls. The
-    ``fallback`` gets the dropped calls; its kind describes its strengths.
+    ``fallback`` gets the dropped calls; its kind, and the ``machine`` for which its code is, tell
+    its strengths.
     """
 
 

@@ -14,9 +14,10 @@ from intarsia_runtime.artifact.plan import THREADS
 from intarsia_runtime.size import Dim, Size
 
 from .types import TensorType, TupleType, Type
+from .walk import post_order
 
 if TYPE_CHECKING:
-    from .expr import Expr
+    from .expr import Expr, Function
 
 TYPICAL = 64
 """Tokens, pixels along a side, or steps: what a size variable is taken for."""
@@ -26,6 +27,10 @@ BATCH = 1
 
 PIXELS = 224
 """Pixels along a side of an input of four axes or more."""
+
+
+_SCALES = (1, 4, 16, 64, 256)
+"""Of :data:`TYPICAL`: what is tried until there is a sample behind every layer."""
 
 
 class _Typical(dict[str, int]):
@@ -68,6 +73,20 @@ def typical_values(params: Iterable[Expr], scale: int = 1) -> Mapping[str, int]:
             elif axis > 1 and kind.rank > 3:
                 found.setdefault(size.name, PIXELS)
     return MappingProxyType(found)
+
+
+def fitting_values(function: Function) -> Mapping[str, int]:
+    """As :func:`typical_values`, with more samples where those would leave a value none.
+
+    Layers without padding leave nothing of 64 samples of sound.
+    """
+    shapes = [n.type.shape for n in post_order(function.body) if isinstance(n.type, TensorType)]
+    sizes = {size for shape in shapes for size in shape if isinstance(size, Dim)}
+    for scale in _SCALES:
+        values = typical_values(function.params, scale)
+        if all(size.evaluate(values) > 0 for size in sizes):
+            return values
+    return typical_values(function.params)
 
 
 def typical_type(kind: Type, values: Mapping[str, int] = TYPICAL_VALUES) -> Type:

@@ -21,7 +21,7 @@ from intarsia_ir.graph.expr import (
     make_tuple,
 )
 from intarsia_ir.graph.module import IRModule
-from intarsia_ir.graph.typical import typical_values
+from intarsia_ir.graph.typical import fitting_values
 from intarsia_ir.graph.walk import children, with_children
 from intarsia_ir.regions.region import Region
 
@@ -57,7 +57,7 @@ def outline(module: IRModule, groups: Sequence[Group]) -> OutlinedRegions:
     names = iter(region_names(wanted, module.functions))
     renamed: dict[Expr, Expr] = {}
     regions: list[Region] = []
-    typical = typical_values(main.params)
+    typical = fitting_values(main)
     for group in groups:
         if not group.kind:
             for node in group.nodes:

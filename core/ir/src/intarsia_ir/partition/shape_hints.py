@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from intarsia_ir.graph.expr import Function
 from intarsia_ir.graph.types import Dim, TensorType
-from intarsia_ir.graph.typical import typical, typical_values
+from intarsia_ir.graph.typical import fitting_values, typical
 from intarsia_ir.regions.support import Support
 
 
@@ -19,7 +19,7 @@ class ShapeHints:
     """
 
     def __init__(self, function: Function) -> None:
-        self._values = typical_values(function.params)
+        self._values = fitting_values(function)
         self._options: dict[str, str] = {}
         for param in function.params:
             kind = param.type
