@@ -13,7 +13,7 @@ from intarsia_loops.cpu.conv import Convolution, conv_loops
 from intarsia_loops.cpu.dense import dense_loops, is_data_stationary, product_width
 from intarsia_loops.cpu.loops import load, store
 from intarsia_loops.cpu.panel import flat_rows
-from intarsia_loops.cpu.tiling import CpuTiling, window_width
+from intarsia_loops.cpu.tiling import CpuTiling, float_width, window_width
 from intarsia_loops.cpu.window import Window
 from intarsia_runtime.dtype import DType
 
@@ -139,6 +139,28 @@ def items_of_work(tiling: CpuTiling, rows: int, depth: int, outputs: int) -> lis
 )
 def test_windows_of_three_vectors_are_one_block(lanes: int, outputs: int, width: int) -> None:
     assert window_width(outputs, CpuTiling(lanes, 6)) == width
+
+
+@pytest.mark.parametrize(
+    ("lanes", "outputs", "width"),
+    [(16, 1, 8), (16, 8, 8), (16, 9, 16), (16, 17, 32), (8, 4, 8), (32, 8, 32)],
+)
+def test_few_outputs_are_half_a_vector_of_512_bits(lanes: int, outputs: int, width: int) -> None:
+    assert float_width(outputs, CpuTiling(lanes, 6)) == width
+
+
+@pytest.mark.parametrize(("outputs", "lanes"), [(5, 8), (8, 8), (12, 16)])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_tiles_of_few_outputs_have_short_vectors(outputs: int, lanes: int, kernel: int) -> None:
+    tiling, pad = CpuTiling(16, 14), kernel // 2
+    window = Window((20, 20), (20, 20), (kernel, kernel), (1, 1), (pad, pad), (1, 1))
+    depth = kernel * kernel * 12
+    weight = Buffer("weight", (1, depth, float_width(outputs, tiling)), F32)
+    conv = Convolution(Buffer("data", (1, 20, 20, 12), F32), weight, outputs, 1, window)
+    result = Buffer("result", (1, 20, 20, outputs), F32)
+    body = conv_loops(tiling, conv, lambda value, at: store(result, at, value))
+    made = [s.buffer for s in statements(body) if isinstance(s, Allocate)]
+    assert {buffer.shape[1] for buffer in made if buffer.name == "acc"} == {lanes}
 
 
 @pytest.mark.parametrize(("rows", "most"), [(14, (28, 14, 9, 6)), (6, (12, 6, 4, 2))])

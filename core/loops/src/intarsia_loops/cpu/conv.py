@@ -76,7 +76,7 @@ from .ordered_tiles import OrderedWords, offsets_of
 from .panel import LINE, Matrix
 from .prefetch import WeightPrefetch, is_streamed, prefetch_next_block
 from .row_segments import segment_columns
-from .tiling import CpuTiling, best_rows, column_parts
+from .tiling import CpuTiling, best_rows, column_parts, for_width
 from .window import Window
 
 _ITEMS = 8
@@ -95,6 +95,7 @@ def conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) ->
     """Return the loops; ``epilogue`` gets indices ``(n, row, column, channel)``."""
     if conv.window.is_point and conv.groups == 1:
         return _as_matrix(tiling, conv, epilogue)
+    tiling = for_width(tiling, conv.weight.shape[2])
     batch, *image_shape = conv.data.shape
     written = typical(batch) * conv.outputs * prod(conv.window.output)
     read = typical(batch) * prod(image_shape)

@@ -39,7 +39,7 @@ from .loops import EpilogueStore, RangePart, Source, cut, equal_part_size, paral
 from .panel import LINE, Matrix, Panel, needs_copy
 from .prefetch import STREAMED_BYTES, is_streamed
 from .row_pairs import suits_pairs
-from .tiling import CpuTiling, best_rows, block_width, column_parts
+from .tiling import CpuTiling, best_rows, column_parts, float_width, for_width
 
 _LONG_BYTES = 1024 * 1024
 _HUGE_BYTES = 2 * 1024 * 1024
@@ -59,7 +59,7 @@ def product_width(rows: int, depth: int, outputs: int, tiling: CpuTiling) -> int
     wide vectors make them some cache lines long. Weights that come from memory are better read
     for tall tiles.
     """
-    width, lanes = block_width(outputs, tiling), tiling.lanes
+    width, lanes = float_width(outputs, tiling), tiling.lanes
     if (
         lanes * 4 < LINE
         or rows * outputs * 4 < _LONG_BYTES
@@ -101,6 +101,7 @@ def dense_loops(
             parts then.
     """
     width = weight.shape[2]
+    tiling = for_width(tiling, width)
     limit = tiling.rows_for(width // tiling.lanes)
     if needs_copy(left):
         limit = min(limit, tiling.rows)  # as many as the sets that they fall into hold

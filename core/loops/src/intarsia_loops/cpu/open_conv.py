@@ -72,7 +72,7 @@ from .panel import flat_rows
 from .prefetch import prefetch_next_open_block
 from .row_tiles import RowTiles
 from .strip_fill import fill_strip
-from .tiling import CpuTiling, column_parts
+from .tiling import CpuTiling, column_parts, for_width
 
 _ITEMS = 8
 """Pieces of work that two or four threads can share evenly."""
@@ -101,6 +101,7 @@ def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStor
 
     Where only the batch is open, windows have the loops of fixed sizes for each image.
     """
+    tiling = for_width(tiling, conv.weight.shape[2])
     point = conv.window.is_point and conv.groups == 1
     if not point and not any(isinstance(size, Dim) for size in conv.data.shape[1:3]):
         return conv_loops(tiling, conv, epilogue)

@@ -52,7 +52,7 @@ from .panel import Matrix
 from .prefetch import OpenWeightPrefetch, prefetch_next_open_block
 from .row_tiles import FEW_ROWS, RowTiles, SizeChoice, joined_tiles
 from .tile_stores import TileEpilogue, is_long, stored_rows
-from .tiling import CpuTiling, column_parts
+from .tiling import CpuTiling, column_parts, for_width
 
 _LARGE = 8
 """Rows from which on two tiles are as good as one for them, but for the largest."""
@@ -94,6 +94,7 @@ def open_dense_loops(
             is: tiles of four, and of one.
         is_ordered: Whether words of weights are (``ordered_words.py``).
     """
+    tiling = for_width(tiling, weight.shape[2])
     largest = tiling.rows_for(weight.shape[2] // tiling.lanes)
     if not is_ordered:
         largest = min(tiling.rows, largest)
