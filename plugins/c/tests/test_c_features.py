@@ -7,6 +7,8 @@ import shutil
 
 import pytest
 
+from intarsia.plugin import Target
+from intarsia_c import plugin
 from intarsia_c.features import aarch64_features, named_features, read_macros
 from intarsia_c.target import COptions
 from intarsia_c.toolchain import needed_features
@@ -28,6 +30,23 @@ def test_flags_of_aarch64_name_features(flag: str, needed: set[str], not_needed:
     found = set(needed_features(COptions(cc=CROSS, cflags=(flag,))))
     assert needed <= found
     assert not not_needed & found
+
+
+def machine_of(**options: object) -> object:
+    (kind,) = plugin.register_target_kind()
+    return plugin.machine(Target(kind, COptions(**options)))  # pyright: ignore[reportArgumentType]
+
+
+def test_the_machine_of_code_has_what_flags_allow() -> None:
+    made = plugin.machine(Target(plugin.register_target_kind()[0], COptions()))
+    assert made is not None
+    assert made.cpu_features == frozenset(needed_features(COptions()))
+
+
+def test_code_for_nobody_here_has_no_machine() -> None:
+    assert machine_of(freestanding=True) is None
+    assert machine_of(mtriple="thumbv7em-none-eabi") is None
+    assert machine_of(cc="no-such-compiler") is None
 
 
 def test_macros_of_risc_v_are_its_extensions() -> None:

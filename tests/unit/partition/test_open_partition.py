@@ -10,7 +10,14 @@ from intarsia_ir.graph.expr import Call, Expr, Function, Var, call, constant, ma
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.pattern import Match, op
 from intarsia_ir.graph.types import Size, TensorType, TupleType, variable
-from intarsia_ir.graph.typical import BATCH, PIXELS, TYPICAL, typical_type, typical_values
+from intarsia_ir.graph.typical import (
+    BATCH,
+    PIXELS,
+    TYPICAL,
+    fitting_values,
+    typical_type,
+    typical_values,
+)
 from intarsia_ir.graph.walk import size_variables
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.partition.cost import Plan, Prices
@@ -110,6 +117,25 @@ def test_costs_are_those_of_typical_sizes() -> None:
 )
 def test_axes_tell_what_is_typical(shape: tuple[Size, ...], values: dict[str, int]) -> None:
     assert dict(typical_values((x("x", *shape),))) == values
+
+
+def test_layers_without_padding_have_as_many_samples_as_they_need() -> None:
+    sound, taps = x("sound", 1, 1, S), constant(weight(4, 1, 400).data)
+    window = {"strides": (5,), "padding": ((0, 0),), "dilation": (1,)}
+    function = Function((sound,), apply("nn.conv", sound, taps, **window))
+    assert typical_values(function.params)["S"] == TYPICAL
+    assert fitting_values(function)["S"] == 16 * TYPICAL
+    region = partition(
+        IRModule.from_function(function),
+        [("npu", SupportTable([SupportRow("conv", op("nn.conv"), lambda _: Support.yes())]))],
+        plan=Plan.GREEDY,
+    ).regions[0]
+    assert region.typical["S"] == 16 * TYPICAL
+
+
+def test_sizes_that_no_samples_fit_are_typical() -> None:
+    function = Function((given := x("x", 10 - S),), relu(given))
+    assert fitting_values(function)["S"] == TYPICAL
 
 
 def test_types_at_typical_sizes() -> None:

@@ -14,6 +14,7 @@ from .lazy import lazy_names
 
 if TYPE_CHECKING:
     from .artifact.abandoned import temporary_folder as temporary_folder
+    from .artifact.machine import Machine as Machine
     from .artifact.plan import TensorSpec as TensorSpec
     from .artifact.plan import stamp_of as stamp_of
     from .artifact.unit import SHARED_LIBRARY as SHARED_LIBRARY
@@ -65,6 +66,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "intarsia_runtime.artifact.abandoned": "temporary_folder",
+            "intarsia_runtime.artifact.machine": "Machine",
             "intarsia_runtime.artifact.plan": "TensorSpec stamp_of",
             "intarsia_runtime.artifact.unit": "SHARED_LIBRARY SHARED_LIBRARY_FORMAT",
             "intarsia_runtime.artifact.unit_json": (

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from intarsia_ir.tir.intrinsic import IntrinsicRule
     from intarsia_ir.tir.module import Lowered
     from intarsia_ir.tir.space import Tuned
-    from intarsia_runtime.artifact.machine import Machine
+    from intarsia_runtime.plugin import Machine
 
 
 @hookimpl

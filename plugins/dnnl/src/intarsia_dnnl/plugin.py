@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         Target,
         TargetKind,
     )
-    from intarsia_runtime.artifact.machine import Machine
+    from intarsia_runtime.plugin import Machine
 
 
 @hookimpl

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from intarsia.plugin.accelerator import (
     Call,
@@ -46,8 +47,7 @@ FREE_CALLS = 12
 """Operators that may be called without asking what it costs: some 5 us."""
 
 
-@dataclass(frozen=True, slots=True)
-class Strengths:
+class Strengths(Struct, frozen=True):
     """What the fallback does well.
 
     Attributes:
@@ -116,8 +116,8 @@ def objection(
         return f"its region does {flops} operations, less than -min-flops={options.min_flops}"
     if options.min_gain and 100 * (faster - 1) < options.min_gain:
         return (
-            f"oneDNN does {faster:.2f} of the work of the fallback's code in the same time, by what"
-            f" was measured for their instructions (-min-gain={options.min_gain})"
+            f"oneDNN is {faster:.2f} times as fast as the fallback's code, by what was measured for"
+            f" their instructions, which gains less than -min-gain={options.min_gain} percent"
         )
     borders = _about_borders(region, flops, _least_reuse(options, faster))
     windows = "" if faster > EVEN else _about_windows(region, flops, options, reduced)

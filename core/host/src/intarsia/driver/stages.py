@@ -135,17 +135,16 @@ def partition_module(
         owners[driver] = target.host
         tables.append((driver, everything(module)))
     asked = {kind for kind in owners if host.has_hook(kind, "partition")}
-    least = (
-        host.ask("machine", target.fallback.kind.name, target=target.fallback) if asked else None
-    )
+    behind = target.fallback
+    least = host.ask("machine", behind.kind.name, target=behind) if asked else None
 
     def keep(kind: str, regions: Sequence[Region]) -> Sequence[Region]:
         if kind not in asked:
             return regions
-        given = {"target": owners[kind], "fallback": target.fallback, "machine": least}
+        given = {"target": owners[kind], "fallback": behind, "machine": least}
         return cast("Sequence[Region]", host.call("partition", kind, regions=regions, **given))
 
-    prices = prices_of(host, target.fallback, [*owners.values()], measured)
+    prices = prices_of(host, behind, [*owners.values()], measured)
 
     def partition_main(one: IRModule, given: Sequence[PlaceRule]) -> PartitionResult:
         return partition(
@@ -155,7 +154,7 @@ def partition_module(
             prices=replace(prices, typical=fitting_values(one.main)),
             rules=given,
             ask=keep if asked else None,
-            fallback=target.fallback.kind.name,
+            fallback=behind.kind.name,
         )
 
     found = partition_functions(module, rules, partition_main)
@@ -170,12 +169,9 @@ def simulations(host: Host, target: CompositeTarget) -> dict[str, str]:
     Raises:
         PluginError: A plugin failed, or its answer is no text.
     """
-    found: dict[str, str] = {}
-    for part in (*target.accelerators, target.fallback):
-        how = host.ask("simulated", part.kind.name, target=part)
-        if how:
-            found[part.kind.name] = str(how)
-    return found
+    parts = (*target.accelerators, target.fallback)
+    answers = {part.kind.name: host.ask("simulated", part.kind.name, target=part) for part in parts}
+    return {kind: str(how) for kind, how in answers.items() if how}
 
 
 def prices_of(

@@ -129,8 +129,7 @@ def partition(
 
     Called once for each region. May drop calls, with a reason, by ``keep_calls(region, calls,
     "reason")``, and cut a region by ``split_region(region, parts)``; may not add calls. The
-    ``fallback`` gets the dropped calls; its kind, and the ``machine`` for which its code is, tell
-    its strengths.
+    ``fallback``, whose code is for ``machine``, gets the dropped calls; its kind has its strengths.
     """
 
 
