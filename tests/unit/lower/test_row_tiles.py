@@ -8,7 +8,7 @@ import pytest
 
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.evaluate import ExprEvaluator
-from intarsia_ir.tir.expr import size_variable
+from intarsia_ir.tir.expr import IntImm, const, size_variable
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.passes.specialize import specialize
@@ -16,6 +16,7 @@ from intarsia_ir.tir.verify import verify_func
 from intarsia_loops.cpu.loops import store
 from intarsia_loops.cpu.open_dense import open_dense_loops, tiles_of
 from intarsia_loops.cpu.panel import flat_rows
+from intarsia_loops.cpu.shared_tiles import even_tiles
 from intarsia_loops.cpu.tiling import CpuTiling, best_rows, tile_cost
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import variable
@@ -34,6 +35,29 @@ def test_any_number_of_rows_costs_little_more_than_tiles_for_it(largest, coarse)
         cost = sum(known[n] * tile_cost(size) for n, size in zip(counts, sizes, strict=True))
         full, rest = divmod(rows, best := best_rows(rows, largest))
         assert cost <= 1.061 * (full * tile_cost(best) + (tile_cost(rest) if rest else 0))
+
+
+@pytest.mark.parametrize("largest", [4, 6, 12, 14])
+def test_even_tiles_cover_all_rows_once_at_the_least_cost(largest: int) -> None:
+    tiles = even_tiles(size_variable("M"), largest)
+    sizes = tiles_of(size_variable("M"), largest)
+    counts, table = sizes.counts("rows")
+    for rows in range(6 * largest):
+        known = {tiles.rows: np.int64(rows)}
+        for name, value in (*tiles.bound(), *table):
+            known[name] = ExprEvaluator(known, {}).value(value)
+        covered: list[int] = []
+        cost = 0.0
+        for count, is_large in ((known[tiles.large], True), (known[tiles.small], False)):
+            for number in range(int(count)):
+                parts = tiles.tile(IntImm(number), const(is_large, DType.BOOL))
+                start, size = (int(ExprEvaluator(known, {}).value(part)) for part in parts)
+                assert size == largest if is_large else 0 < size <= tiles.most
+                covered += range(start, start + size)
+                cost += tile_cost(size)
+        assert covered == list(range(rows))
+        pairs = zip(counts, sizes.sizes, strict=True)
+        assert cost == sum(known[count] * tile_cost(size) for count, size in pairs)
 
 
 @pytest.mark.parametrize(

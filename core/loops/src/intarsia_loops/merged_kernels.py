@@ -130,8 +130,8 @@ class _Skeleton:
         self.sizes: list[Size] = []
         self.places: list[_Place] = []
         self._known: dict[object, int] = {}
-        # A procedure reads the shapes of what it is given.
-        self._keeps_shapes = any(isinstance(stmt, Invoke) for stmt in statements(kernel.body))
+        # A procedure of the code generator reads the shapes of what it is given.
+        self._keeps_shapes = any(_is_generated(stmt) for stmt in statements(kernel.body))
         for buffer in kernel.params:
             self._buffer(buffer)
         self._stmt(kernel.body)
@@ -198,7 +198,8 @@ class _Skeleton:
             case Allocate(buffer=buffer) | Store(buffer=buffer):
                 own = self._buffer(buffer)
             case Invoke(kind=kind, function=function, values=values):
-                own = kind, function, *(part.value for part in values if _is_index_constant(part))
+                fixed = values if _is_generated(stmt) else ()
+                own = kind, function, *(part.value for part in fixed if _is_index_constant(part))
             case _:
                 pass
         parts = sub_statements(stmt)
@@ -210,6 +211,11 @@ class _Skeleton:
             self._add(stmt.var, stmt.var.dtype)
         for part in parts:
             self._stmt(part)
+
+
+def _is_generated(stmt: Stmt) -> bool:
+    """Whether a statement calls a procedure that only the code generator knows."""
+    return isinstance(stmt, Invoke) and stmt.callee is None
 
 
 def _is_index_constant(expr: PrimExpr) -> TypeGuard[IntImm]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .buffer import Buffer
 from .expr import Load, PrimExpr, TirVar
+
+if TYPE_CHECKING:
+    from .func import PrimFunc
 
 
 class ForKind(Enum):
@@ -114,12 +117,15 @@ class Invoke:
         function: Its name there.
         places: Where in memory it works: each the address of the element that a load names.
         values: Scalars.
+        callee: What it does, if it is part of no code generator: its buffers begin at the places,
+            and its sizes are the values. Kernels that call the same one share it.
     """
 
     kind: str
     function: str
     places: tuple[Load, ...]
     values: tuple[PrimExpr, ...] = ()
+    callee: PrimFunc | None = None
 
 
 Stmt: TypeAlias = For | Store | Seq | IfStmt | Allocate | LetStmt | Barrier | Invoke

@@ -49,7 +49,7 @@ from .row_pairs import lane_loops
 from .tile_stores import stored_lanes, tile_stores
 from .tiling import CpuTiling
 
-_MIN_ACCUMULATORS = 8
+MIN_ACCUMULATORS = 8
 """Accumulators that hide the latency of multiply-adds: two units, four cycles each."""
 
 _DISTANT_BYTES = 64 * 1024
@@ -71,6 +71,7 @@ def register_tile(
     initial: Callable[[PrimExpr, PrimExpr], PrimExpr] | None = None,
     words: OrderedWords | None = None,
     is_one_of_several: bool = False,
+    divisor: int = 1,
 ) -> Stmt:
     """Return the loops of one tile.
 
@@ -88,10 +89,11 @@ def register_tile(
         initial: ``initial(row, column)``: what a sum starts from, not zero.
         words: Of B, in an order of their own: ``steps`` and ``right`` are not used then.
         is_one_of_several: Whether the kernel has tiles of several sizes (``tile_stores.py``).
+        divisor: A number that divides the innermost extent, where the run knows that.
     """
     lanes, vectors = tiling.lanes, -(-columns // tiling.lanes)
     size, fetched, dtype = (rows, columns, lanes), weight_prefetch, tiling.sums or dtype
-    partial_sums, extents = _partial_sums(tiling, largest, steps, initial or words)
+    partial_sums, extents = _partial_sums(tiling, largest, steps, initial or words, divisor)
     acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, MemoryScope.REGISTER)
     by_lanes = lane_loop(tiling, acc, (rows, _unrolled_rows), (left, right), steps, fetched)
 
@@ -198,24 +200,28 @@ def _partial_sums(
     largest: tuple[int, int],
     steps: Sequence[int | PrimExpr],
     start: object | None,
+    divisor: int,
 ) -> tuple[int, Sequence[int | PrimExpr]]:
     """Return the partial sums of each result, and ``steps`` where a step adds to all of them.
 
-    They are doubled until there are :data:`_MIN_ACCUMULATORS`, as long as they divide K and fit the
+    They are doubled until there are :data:`MIN_ACCUMULATORS`, as long as they divide K and fit the
     registers; sums that have a ``start`` of their own are not.
     """
     rows, vectors = largest[0], -(-largest[1] // tiling.lanes)
     partial_sums, innermost = 1, steps[-1]
-    if start is not None or not isinstance(innermost, int) or tiling.micro_kernel is not None:
+    if start is not None or tiling.micro_kernel is not None:
         return partial_sums, steps
+    known = innermost if isinstance(innermost, int) else divisor
     if tiling.row_pairs is not None:
         return partial_sums, steps
     while (
-        innermost % (2 * partial_sums) == 0
+        known % (2 * partial_sums) == 0
         and 2 * partial_sums * rows <= tiling.rows_for(vectors)
-        and partial_sums * rows * vectors < _MIN_ACCUMULATORS
+        and partial_sums * rows * vectors < MIN_ACCUMULATORS
     ):
         partial_sums *= 2
+    if partial_sums == 1:
+        return partial_sums, steps
     return partial_sums, (*steps[:-1], innermost // partial_sums)
 
 

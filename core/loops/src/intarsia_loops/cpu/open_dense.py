@@ -6,6 +6,7 @@ rows, and smaller tiles the remainder (``row_tiles.py``). The last tile ends at 
 overlaps the one before, so some rows are computed twice, with the same result. Tiles have 14 and 7
 to 1 rows on AVX-512, 6 to 1 on AVX2: that costs at most 1.06 times as much as tiles for that number
 (``tiling.tile_cost``). One row, as in decoding a token, has several partial sums for each result.
+Products of a large K share all of these tiles with others of the model (``shared_tiles.py``).
 
 Loops, outermost first::
 
@@ -28,7 +29,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, index, maximum, minimum, select
-from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt
+from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
@@ -50,18 +51,26 @@ from .micro_kernel import operands_fetched, register_tile
 from .ordered_tiles import OrderedWords, ordered_steps
 from .panel import Matrix
 from .prefetch import OpenWeightPrefetch, prefetch_next_open_block
-from .row_tiles import FEW_ROWS, RowTiles, SizeChoice, joined_tiles
+from .row_tiles import FEW_ROWS, EvenTiles, RowTiles, SizeChoice, joined_tiles
+from .shared_tiles import (
+    LEAST_LARGE_DEPTH,
+    MOST_SMALL,
+    SharedTiles,
+    TileOperands,
+    even_tiles,
+    shares_tiles,
+)
 from .tile_stores import TileEpilogue, is_long, stored_rows
 from .tiling import CpuTiling, column_parts, for_width
-
-_LARGE = 8
-"""Rows from which on two tiles are as good as one for them, but for the largest."""
 
 _MIDDLE = (7, 6, 5)
 """Rows of tiles between few and the largest, where there are not all sizes."""
 
 _MANY = 16
 """Columns of all blocks by those behind the last from which on these have small tiles alone."""
+
+_MANY_BLOCKS = 24
+"""Blocks beside which the columns of one more, zeros behind its last, cost nothing."""
 
 _TILES = 16
 """Most tiles of a panel: enough to use a block of weights again, few enough to share the rows."""
@@ -99,11 +108,17 @@ def open_dense_loops(
     if not is_ordered:
         largest = min(tiling.rows, largest)
     stmts: list[Stmt] = []
+    rows = index(left.m)
+    is_deep = weight.shape[1] >= LEAST_LARGE_DEPTH and not is_ordered and shares_tiles(tiling)
     for part in column_parts(outputs, weight.shape[2]):
         is_rest = part[0] * weight.shape[2] >= _MANY * part[2]
-        own = min(FEW_ROWS, largest) if is_rest else largest
-        tiles = tiles_of(index(left.m), own, many=many, few=few or is_rest, coarse=is_ordered)
-        work = _OpenProduct(tiling, left, weight, epilogue, outer, tiles, is_ordered)
+        if is_deep and (not is_rest or part[0] >= _MANY_BLOCKS):
+            tiles, even = tiles_of(rows, largest), even_tiles(rows, largest)
+        else:
+            own = min(FEW_ROWS, largest) if is_rest else largest
+            tiles = tiles_of(rows, own, many=many, few=few or is_rest, coarse=is_ordered)
+            even = None
+        work = _OpenProduct(tiling, left, weight, epilogue, outer, tiles, is_ordered, even=even)
         stmts.append(work.loops(*part))
     return seq(*stmts)
 
@@ -124,7 +139,7 @@ def tiles_of(
     elif coarse:
         sizes = (largest, *(n for n in _MIDDLE if 2 * n <= largest + FEW_ROWS), small, 1)
     else:
-        return RowTiles(rows, (largest, *range(min(_LARGE, largest) - 1, 0, -1)))
+        return RowTiles(rows, (largest, *range(min(MOST_SMALL, largest - 1), 0, -1)))
     clamped = (size for size in sizes if size > 1 and size in (*_MIDDLE, small))
     return RowTiles(rows, tuple(dict.fromkeys(sizes)), tuple(dict.fromkeys(clamped)))
 
@@ -155,6 +170,7 @@ class _OpenProduct(Struct, frozen=True):
         tiles: How tiles cover the rows.
         is_ordered: Whether words of weights are (``ordered_words.py``).
         copied: Reads elements of the rows of large tiles from a copy of them, if there is one.
+        even: How tiles cover the rows, where they are procedures (``shared_tiles.py``).
     """
 
     tiling: CpuTiling
@@ -165,6 +181,7 @@ class _OpenProduct(Struct, frozen=True):
     tiles: RowTiles
     is_ordered: bool = False
     copied: Rows | None = None
+    even: EvenTiles | None = None
 
     @property
     def _depth(self) -> int:
@@ -173,7 +190,10 @@ class _OpenProduct(Struct, frozen=True):
     def loops(self, first: int, blocks: int, used: int) -> Stmt:
         """Share panels and groups of blocks, of so many columns each, between threads."""
         tile = self.tiles.sizes[0]
-        counts, bound = self.tiles.counts("rows")
+        if self.even is None:
+            counts, bound = self.tiles.counts("rows")
+        else:
+            counts, bound = [self.even.large, self.even.small], self.even.bound()
         row_bytes = max(1, self._depth * self.weight.dtype.bytes * tile)
         in_panel = max(1, min(_TILES, self.tiling.panel_bytes // row_bytes))
         panels = maximum((counts[0] + (in_panel - 1)) // in_panel, 1)
@@ -182,7 +202,7 @@ class _OpenProduct(Struct, frozen=True):
 
         def item(p: PrimExpr) -> Stmt:
             begin, end = TirVar("begin"), TirVar("end")
-            smaller = [TirVar(f"some{size}") for size in self.tiles.sizes[1:]]
+            smaller = [TirVar(f"some_{count.name}") for count in counts[1:]]
             block = counted(BinaryOp.MUL, counted(BinaryOp.FLOOR_MOD, p, groups), group) + first
             number = index(group)
             if blocks % group:
@@ -199,7 +219,8 @@ class _OpenProduct(Struct, frozen=True):
             def multiplied(work: _OpenProduct) -> Stmt:
                 def multiply(c: PrimExpr) -> Stmt:
                     number = TirVar("block")
-                    return LetStmt(number, block + c, work._panel(number, used, part, total))
+                    panel = work._panel if work.even is None else work._shared
+                    return LetStmt(number, block + c, panel(number, used, part, total))
 
                 return serial(number, multiply, "n")
 
@@ -266,6 +287,35 @@ class _OpenProduct(Struct, frozen=True):
         if counts[apart:]:
             stmts.append(self._joined((block, used), counts[apart:], (before, done), total))
         return seq(*stmts)
+
+    def _shared(
+        self, block: PrimExpr, used: int, part: Sequence[PrimExpr], total: PrimExpr
+    ) -> Stmt:
+        """Multiply a panel with a block by procedures, with one epilogue for all tiles."""
+        (begin, end, smaller), even, large = part, self.even, TirVar("large")
+        assert even is not None  # who calls this has seen it
+        blocks, _, width = self.weight.shape
+        if blocks <= _MANY_BLOCKS:
+            width = -(-used // self.tiling.lanes) * self.tiling.lanes
+        tiles = SharedTiles(self.tiling, even, (used, width), self._sums)
+
+        def tile(m: PrimExpr) -> Stmt:
+            fetched = self._fetched(block, (m, total))
+
+            def multiply(start: PrimExpr, call: Callable[[TileOperands], Stmt]) -> Stmt:
+                def operands(element: Rows, stride: int) -> Stmt:
+                    strides = (index(stride), index(self.weight.shape[2]))
+                    first = element(start, index(0)), load(self.weight, block, 0, 0)
+                    return call(TileOperands(*first, strides, index(self._depth), fetched))
+
+                made = operands(lambda r, k: self.left.element(index(r), k), self.left.k)
+                if self.copied is not None:
+                    made = IfStmt(m < large, operands(self.copied, self.left.k + APART), made)
+                return self._with_fetched(fetched, made)
+
+            return tiles.tile((begin, large), m, multiply, lambda start: self._stored(block, start))
+
+        return LetStmt(large, end - begin, serial(large + smaller, tile, "m"))
 
     def _joined(
         self,

@@ -5,7 +5,8 @@ The register tile and the forms of B are those of ``matmul.py``. An open dimensi
 pieces of few sizes; the last one overlaps the one before. Both compute the same results there, so
 the order of their stores does not matter.
 
-- Rows: large tiles and small ones behind them (``open_dense.py``).
+- Rows: large tiles and small ones behind them (``open_dense.py``), which products of the model
+  share where K is not small (``shared_tiles.py``).
 - Columns: blocks of two vectors, and one block of one vector for a small remainder. An open number
   below two vectors is covered by blocks of one vector.
 - ``B[K, N]``: K may be open, too; a block of columns is read where it lies.
@@ -20,6 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+
+from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
@@ -51,7 +54,9 @@ from .loops import (
 from .matmul import matrix_element
 from .micro_kernel import register_tile
 from .product_panels import PANEL_BYTES, Product, transpose_into_panel
-from .row_tiles import for_row_tiles, tile_versions
+from .row_tiles import EvenTiles, for_row_tiles, tile_versions
+from .shared_tiles import LEAST_DEPTH, SharedTiles, TileOperands, even_tiles, shares_tiles
+from .tile_stores import TileEpilogue
 from .tiling import CpuTiling, best_rows, block_width
 
 _FEW_ROWS = 4
@@ -81,6 +86,18 @@ def _fits_panel(tiling: CpuTiling, product: Product, width: int) -> bool:
     return product.k >= tiling.lanes and product.k * width * product.b.dtype.bytes <= PANEL_BYTES
 
 
+class _ColumnBlock(Struct, frozen=True):
+    """A block of columns of B.
+
+    Attributes:
+        first: Its first element, a load.
+        stride: Elements from one row to the next.
+    """
+
+    first: PrimExpr
+    stride: PrimExpr
+
+
 class _Blocks:
     """The loops of one product.
 
@@ -94,6 +111,43 @@ class _Blocks:
         self._tiling = tiling
         self._product = product
         self._epilogue = epilogue
+        is_deep = isinstance(product.k, Dim) or product.k >= LEAST_DEPTH
+        is_plain = is_deep and not product.transpose_a and product.a.dtype is product.b.dtype
+        self._even: EvenTiles | None = None
+        if isinstance(product.m, Dim) and is_plain and shares_tiles(tiling):
+            self._even = even_tiles(index(product.m), tiling.rows)
+
+    def _parallel(self, items: PrimExpr, item: Callable[[PrimExpr], Stmt]) -> Stmt:
+        """Share items between threads; what procedures need to know is computed before."""
+        loop = parallel(items, item)
+        return loop if self._even is None else let_all(self._even.bound(), loop)
+
+    def _called(
+        self, outer: list[PrimExpr], columns: tuple[PrimExpr | int, int], b: _ColumnBlock
+    ) -> Stmt:
+        """Multiply all rows with a block by procedures (``shared_tiles.py``).
+
+        Args:
+            outer: The place of the product in the batch.
+            columns: The first of the block, and how many are stored.
+            b: The block.
+        """
+        product, even, (first, used) = self._product, self._even, columns
+        assert even is not None  # who calls this has seen it
+        a = matrix_element(product.a, outer, product.batch, flipped=False)
+        depth = index(product.k)
+        tiles = SharedTiles(self._tiling, even, (used, used), product.a.dtype)
+
+        def multiply(start: PrimExpr, call: Callable[[TileOperands], Stmt]) -> Stmt:
+            return call(TileOperands(a(start, index(0)), b.first, (depth, b.stride), depth))
+
+        def stored(start: PrimExpr) -> TileEpilogue:
+            return lambda r, c, value: self._epilogue(value, (*outer, start + r, first + c))
+
+        def tile(m: PrimExpr) -> Stmt:
+            return tiles.tile((index(0), even.large), m, multiply, stored)
+
+        return serial(even.large + even.small, tile, "m")
 
     def blocks(self, width: int) -> Stmt:
         """Compute all blocks of a known number of columns; the last one overlaps."""
@@ -104,7 +158,7 @@ class _Blocks:
             first = minimum((p % blocks) * width, columns - width)
             return self._block(p // blocks, first, width)
 
-        return parallel(index(prod(self._product.batch)) * blocks, item)
+        return self._parallel(index(prod(self._product.batch)) * blocks, item)
 
     def open_blocks(self) -> Stmt:
         """Compute all columns, at least a vector of them: wide blocks, then those of a vector."""
@@ -130,7 +184,7 @@ class _Blocks:
             return LetStmt(number, p // (wide + narrow), body)
 
         items = index(prod(self._product.batch)) * (wide + narrow)
-        return let_all(bound, parallel(items, item))
+        return let_all(bound, self._parallel(items, item))
 
     def few_columns(self) -> Stmt:
         """Compute a product of fewer columns than a vector has elements."""
@@ -219,9 +273,14 @@ class _Blocks:
                 dtype=product.a.dtype,
             )
 
-        # Columns are at least a vector here, and so are rows in attention of a text to itself.
-        least = tiling.lanes if product.m == product.n else 1
-        body = self._cover(index(product.m), largest, tile, least)
+        if self._even is not None:
+            stride = index(product.n if panel is None else width)
+            b = _ColumnBlock(right((index(0),), index(0)), stride)
+            body = self._called(outer, (first, width), b)
+        else:
+            # Columns are at least a vector here, and so are rows in attention of a text to itself.
+            least = tiling.lanes if product.m == product.n else 1
+            body = self._cover(index(product.m), largest, tile, least)
         if panel is None:
             return body
         filled = transpose_into_panel(

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from intarsia_ir.tir.expr import PrimExpr, TirVar, index, maximum, minimum, select
 from intarsia_ir.tir.stmt import IfStmt, Stmt
@@ -77,6 +77,79 @@ class RowTiles(Struct, frozen=True):
     def row(self, size: int, start: PrimExpr, r: PrimExpr | int) -> PrimExpr:
         """Return a row of a tile."""
         return minimum(start + r, self.rows - 1) if size in self.clamped else start + r
+
+
+class EvenTiles(Struct, frozen=True):
+    """How large tiles and equal smaller ones, whose sizes differ by one, cover an open number of
+    rows: at the cost of :class:`RowTiles` of all small sizes, with less to compute.
+
+    Attributes:
+        rows: How many rows there are.
+        largest: Rows of a large tile.
+        most: Rows of a smaller one at most; there are tiles of each size up to that.
+        large: How many large tiles there are.
+        small: How many smaller ones.
+        each: Rows of a smaller tile.
+        longer: How many of them, the first ones, have a row more.
+    """
+
+    rows: PrimExpr
+    largest: int
+    most: int
+    large: TirVar = field(default_factory=lambda: TirVar("large"))
+    small: TirVar = field(default_factory=lambda: TirVar("small"))
+    each: TirVar = field(default_factory=lambda: TirVar("each"))
+    longer: TirVar = field(default_factory=lambda: TirVar("longer"))
+
+    def bound(self) -> list[tuple[TirVar, PrimExpr]]:
+        """Return what the numbers of tiles are bound to."""
+        full, rest, behind = TirVar("full"), TirVar("rest"), TirVar("behind")
+        table = [_even_cover(rows, self.largest, self.most) for rows in range(2 * self.largest)]
+        large, small = zip(*table, strict=True)
+        each = behind
+        for parts in range(2, max(small) + 1):
+            each = select(self.small < parts, each, behind // parts)
+        return [
+            (full, maximum(self.rows // self.largest - 1, 0)),
+            (rest, self.rows - full * self.largest),
+            (self.large, full + _looked_up(large, rest)),
+            (self.small, _looked_up(small, rest)),
+            (behind, self.rows - self.large * self.largest),
+            (self.each, each),
+            (self.longer, behind - self.each * self.small),
+        ]
+
+    def tile(self, number: PrimExpr, is_large: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        """Return the first row of a tile and how many it has.
+
+        Args:
+            number: Among all large tiles, or behind all of them among the smaller ones.
+            is_large: Which of both it is.
+        """
+        before = self.large * self.largest + number * self.each + minimum(number, self.longer)
+        rows = self.each + select(number < self.longer, index(1), index(0))
+        return (
+            select(is_large, number * self.largest, before),
+            select(is_large, index(self.largest), rows),
+        )
+
+
+@cache
+def _even_cover(rows: int, largest: int, most: int) -> tuple[int, int]:
+    """Return how many large tiles, and how many smaller ones, cover some rows at the least cost."""
+
+    def cost(large: int, small: int) -> float:
+        each, longer = divmod(rows - large * largest, max(small, 1))
+        shorter = (small - longer) * tile_cost(each)
+        return large * tile_cost(largest) + shorter + longer * tile_cost(each + 1)
+
+    covers = [
+        (large, small)
+        for large in range(rows // largest + 1)
+        for small in range(-(-(rows - large * largest) // most), rows - large * largest + 1)
+        if small or rows == large * largest
+    ]
+    return min(covers, key=lambda cover: cost(*cover))
 
 
 @cache

@@ -64,6 +64,7 @@ class CpuTiling(Struct, frozen=True):
         byte_vectors: Vectors of sums side by side that become bytes together (NEON: 2).
         transpose_registers: ``transpose_registers(rows, write)`` transposes a square of vectors,
             one a row, and has ``write(i, column)`` store column ``i``; ``None`` if it cannot.
+        shares_tiles: Whether kernels may call procedures (``shared_tiles.py``).
     """
 
     lanes: int
@@ -90,6 +91,7 @@ class CpuTiling(Struct, frozen=True):
     transpose_registers: (
         Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt] | None
     ) = None
+    shares_tiles: bool = False
 
     @property
     def ordered(self) -> OrderedDot | None:

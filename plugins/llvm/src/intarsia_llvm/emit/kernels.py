@@ -11,7 +11,7 @@ from typing import assert_never
 
 from msgspec import Struct, field
 
-from intarsia_ir.tir.expr import IntImm
+from intarsia_ir.tir.expr import IntImm, Load
 from intarsia_ir.tir.forward import KERNEL, forwarded
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import (
@@ -138,9 +138,14 @@ class _Kernel(Struct):
                 e.w.values.clear()
                 self.stmt(e, stmt.body, parallel=parallel)
             case Invoke() if stmt.kind == KERNEL:
-                args = [f"ptr {e.buffers[place.buffer]}" for place in stmt.places]
+                args = [f"ptr {_begin(e, place)}" for place in stmt.places]
                 args += [f"i64 {e.value(size)}" for size in stmt.values]
+                if stmt.callee is not None:
+                    kinds = (*("ptr" for _ in stmt.places), *("i64" for _ in stmt.values))
+                    self.declarations.procedure(stmt.function, kinds)
                 e.w.do(f"call void @{stmt.function}({', '.join(args)})")
+                e.w.loaded.clear()
+                e.w.values.clear()
             case Invoke():
                 emit_procedure(e, stmt)
             case Barrier():
@@ -281,3 +286,10 @@ class _Kernel(Struct):
         else:
             w.do(f"call void @{name}({', '.join([*args, *limits])})")
         self._close_function(f"{name}.thunk", ["ptr %frame", *limits], w, "")
+
+
+def _begin(e: Expressions, place: Load) -> str:
+    """Return the address that a callee's buffer begins at."""
+    if all(isinstance(part, IntImm) and part.value == 0 for part in place.indices):
+        return e.buffers[place.buffer]
+    return e.address(place.buffer, place.indices)

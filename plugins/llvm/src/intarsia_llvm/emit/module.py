@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -23,6 +24,8 @@ from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
 from intarsia_ir.tir.module import TensorModule
 from intarsia_ir.tir.passes.simplify import simplify
 from intarsia_ir.tir.passes.vectorize import vectorize
+from intarsia_ir.tir.stmt import Invoke
+from intarsia_ir.tir.walk import statements
 from intarsia_loops.codegen.c_interface import Interface
 from intarsia_runtime.artifact.plan import PLAN_STAMP, calls_open_regions, plan_stamp
 
@@ -63,6 +66,7 @@ def emit_parts(
         least: Characters of kernels that make a module, when more kernels follow.
     """
     own = [function for function in module.functions if forwarded(function) is None]
+    own = [*_procedures(own), *own]
     for number, part in enumerate(_kernel_parts(own, {**RULES, **module.rules}, model, least)):
         if len(part.texts) == len(own):
             yield _exported(module, model, threads, part)
@@ -81,25 +85,37 @@ class _Part(Struct):
         texts: Their functions.
         size: Characters of the texts.
         is_scheduled: Whether all of them are.
+        names: Their names.
     """
 
     declarations: Declarations
     texts: list[str] = field(default_factory=list[str])
     size: int = 0
     is_scheduled: bool = True
+    names: set[str] = field(default_factory=set[str])
 
     def add(self, function: PrimFunc, linkage: str, *, scheduled: bool) -> None:
         """Write a kernel of machine functions; ``scheduled`` is :func:`.is_scheduled`."""
         self.is_scheduled = self.is_scheduled and scheduled
         self.texts.append(emit_kernel(function, self.declarations, linkage, scheduled=scheduled))
         self.size += len(self.texts[-1])
+        self.names.add(function.name)
+
+    @property
+    def declared(self) -> list[str]:
+        """Declarations of what they use of others."""
+        procedures = self.declarations.procedures
+        elsewhere = [text for name, text in procedures.items() if name not in self.names]
+        return sorted([*self.declarations.lines.values(), *elsewhere])
 
     def merge(self, other: _Part) -> None:
         """Take over the kernels of another part."""
         self.texts += other.texts
         self.size += other.size
         self.is_scheduled = self.is_scheduled and other.is_scheduled
+        self.names |= other.names
         self.declarations.lines.update(other.declarations.lines)
+        self.declarations.procedures.update(other.declarations.procedures)
 
 
 def _kernel_parts(
@@ -124,6 +140,13 @@ def _kernel_parts(
     elif last.texts:
         yield last
     yield first
+
+
+def _procedures(functions: Iterable[PrimFunc]) -> Iterable[PrimFunc]:
+    """Return what kernels call beside each other, each once."""
+    stmts = chain.from_iterable(statements(function.body) for function in functions)
+    called = (stmt.callee for stmt in stmts if isinstance(stmt, Invoke))
+    return dict.fromkeys(callee for callee in called if callee is not None)
 
 
 def _ready(function: PrimFunc, rules: Rules) -> PrimFunc:
@@ -202,7 +225,7 @@ def _text(name: str, model: CodegenMachine, parts: Iterable[str], kernels: _Part
             f'source_filename = "{name}"',
             f'target triple = "{model.triple}"',
             *parts,
-            *sorted(kernels.declarations.lines.values()),
+            *kernels.declared,
             *((SCHEDULED,) if kernels.is_scheduled else ()),
             f'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" '
             f'"min-legal-vector-width"="{bits}"{tuned} }}',

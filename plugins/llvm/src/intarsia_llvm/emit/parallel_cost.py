@@ -7,6 +7,7 @@ from typing import assert_never
 
 from intarsia_ir.tir.buffer import MemoryScope
 from intarsia_ir.tir.expr import IntImm, PrimExpr
+from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import Allocate, Barrier, For, IfStmt, Invoke, LetStmt, Seq, Stmt, Store
 
 from ..amx import MULTIPLY, grid_of
@@ -64,6 +65,8 @@ def effort(stmt: Stmt) -> int:
         case Invoke(function=name) if name.startswith(MULTIPLY):
             down, across = grid_of(name)
             return _PRODUCT * down * across
+        case Invoke(callee=PrimFunc() as callee):
+            return effort(callee.body)
         case Barrier() | Invoke():
             return 1
         case _:

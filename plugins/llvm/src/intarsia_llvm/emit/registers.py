@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from intarsia_ir.tir.buffer import MemoryScope
 from intarsia_ir.tir.expr import INDEX, Load
-from intarsia_ir.tir.stmt import Allocate, For, ForKind, LetStmt, Seq, Stmt, Store
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.stmt import Allocate, For, ForKind, Invoke, LetStmt, Seq, Stmt, Store
 from intarsia_ir.tir.walk import expr_nodes, statements, variables
 
 
@@ -16,6 +17,8 @@ def only_sums(body: Stmt) -> bool:
             case For(kind=kind) if kind is not ForKind.UNROLLED:
                 return False
             case Store(buffer=buffer) if buffer.scope is not MemoryScope.REGISTER:
+                return False
+            case Invoke(callee=PrimFunc()):
                 return False
             case _:
                 pass

@@ -37,6 +37,7 @@ class Declarations(Struct):
         hides_counters: Whether LLVM shall not know how loops count: an instruction adds a scaled
             index to a pointer.
         lines: External and intrinsic functions by name, each declared once.
+        procedures: Kernels of this module, which is linked from several, that others call, by name.
     """
 
     half: bool = True
@@ -50,6 +51,11 @@ class Declarations(Struct):
     serial: bool = False
     hides_counters: bool = False
     lines: dict[str, str] = field(default_factory=dict[str, str])
+    procedures: dict[str, str] = field(default_factory=dict[str, str])
+
+    def procedure(self, name: str, kinds: tuple[str, ...]) -> None:
+        """Declare a kernel that another one calls."""
+        self.procedures.setdefault(name, f"declare hidden void @{name}({', '.join(kinds)})")
 
     def use(self, result: str, name: str, parameters: tuple[str, ...]) -> str:
         """Declare ``name`` if it is not yet, and return its symbol."""

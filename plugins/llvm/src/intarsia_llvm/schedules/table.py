@@ -74,6 +74,7 @@ def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTili
         left_lanes=left_lanes if by_lane else None,
         byte_vectors=2 if _is_neon(machine) else 1,
         transpose_registers=transpose_registers if lanes > 1 else None,
+        shares_tiles=lanes > 1,
     )
 
 

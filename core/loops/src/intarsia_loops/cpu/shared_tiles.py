@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Register tiles of open products as functions of their own, which the products of a model share.
+
+Products of a model differ in K, N and epilogue, and have the same micro-kernels. Where the number
+of rows is open, each product needs those of all sizes, which take most of the time of compiling it.
+Here all of them are one procedure, compiled once::
+
+    tiles(A, B, sums, rows, stride of A, stride of B, K):   # and the next block, to be fetched
+        if rows == 14: sums[0..14) = A[0..14) @ B      # in registers, micro_kernel.py
+        elif rows == 7: ...
+
+Sums pass through the stack, and the epilogue is a loop over their rows. A tile of 14 x 2 vectors
+takes 14 cycles for a step of K, and 28 stores and loads more for all of them: 1 % at K of 256, 5 %
+at K of 64 (AMD Zen 4, which stores half of a vector in a cycle). So products of images and words
+with a smaller K have tiles of their own. A row alone has several partial sums for each result, as
+many as hide the latency of multiply-adds; what they do not divide of K is added at the end. BLIS
+and XNNPACK have micro-kernels as functions, too: with C in memory, or with an epilogue that is one
+of few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from msgspec import Struct
+
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
+from intarsia_ir.tir.expr import PrimExpr, TirVar, index, select
+from intarsia_ir.tir.forward import KERNEL, number_name
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.stmt import Allocate, IfStmt, Invoke, Stmt
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import variable
+
+from .loops import address_of, let_all, load, seq, store
+from .micro_kernel import MIN_ACCUMULATORS, operands_fetched, register_tile
+from .prefetch import OpenWeightPrefetch, Prefetch
+from .row_tiles import EvenTiles
+from .tile_stores import TileEpilogue, stored_rows
+from .tiling import CpuTiling
+
+MOST_SMALL = 7
+"""Most rows of a tile but for the largest: from one more on two tiles are as good as one."""
+
+LEAST_DEPTH = 64
+"""K from which on a call costs nothing beside a tile of one row."""
+
+LEAST_LARGE_DEPTH = 256
+"""K from which on the sums of a large tile may pass through the stack for nothing."""
+
+
+class TileShape(Struct, frozen=True):
+    """What the tiles of a procedure have in common.
+
+    Attributes:
+        lanes: Elements of a vector.
+        most: Rows of a tile two vectors wide that the machine has registers for.
+        sizes: Rows of each tile, the largest first.
+        columns: Columns of the tiles, whole vectors.
+        dtype: Of all elements.
+        prefetch: How the next block of B is fetched; ``None`` if the machine need not be told.
+    """
+
+    lanes: int
+    most: int
+    sizes: tuple[int, ...]
+    columns: int
+    dtype: DType
+    prefetch: Prefetch | None
+
+    @property
+    def name(self) -> str:
+        """Name of the procedure, of no other one."""
+        sizes = "_".join(str(size) for size in self.sizes)
+        return f"tiles_{sizes}of{self.most}x{self.columns}_{self.dtype}x{self.lanes}"
+
+
+class TileOperands(Struct, frozen=True):
+    """The operands of a tile; elements are loads.
+
+    Attributes:
+        left: The first element of the first row of A.
+        right: The first element of B.
+        strides: Elements from one row to the next, of A and of B.
+        depth: K, or the part of it that lies side by side in A.
+        fetched: The next block of B.
+        parts: How many such parts there are, as of taps of a dilated window, and the elements of A
+            from one to the next.
+    """
+
+    left: PrimExpr
+    right: PrimExpr
+    strides: tuple[PrimExpr, PrimExpr]
+    depth: PrimExpr
+    fetched: OpenWeightPrefetch | None = None
+    parts: tuple[PrimExpr, PrimExpr] = (index(1), index(0))
+
+
+class SharedTiles(Struct, frozen=True):
+    """The tiles that cover an open number of rows by some columns.
+
+    Attributes:
+        tiling: Register tile of the machine; see :func:`shares_tiles`.
+        even: How tiles cover the rows.
+        columns: How many are stored, and how many are computed, whole vectors.
+        dtype: Of all elements.
+    """
+
+    tiling: CpuTiling
+    even: EvenTiles
+    columns: tuple[int, int]
+    dtype: DType
+
+    def tile(
+        self,
+        part: tuple[PrimExpr, PrimExpr],
+        number: PrimExpr,
+        multiply: Callable[[PrimExpr, Callable[[TileOperands], Stmt]], Stmt],
+        stored: Callable[[PrimExpr], TileEpilogue],
+    ) -> Stmt:
+        """Compute and store a tile.
+
+        Args:
+            part: The first of some large tiles, and how many they are.
+            number: Of the tile, of those and all smaller ones behind them.
+            multiply: ``multiply(start, call)``: the statement that calls the procedure with the
+                operands of a tile that starts at some row.
+            stored: ``stored(start)`` is what stores the results of such a tile.
+        """
+        tiling, lanes, (begin, large) = self.tiling, self.tiling.lanes, part
+        used, columns = self.columns
+        sums = Buffer("sums", (self.even.largest, columns), self.dtype, MemoryScope.STACK)
+        start, rows = TirVar("start"), TirVar("rows")
+        is_large = number < large
+        among = select(is_large, begin + number, number - large)
+        values = zip((start, rows), self.even.tile(among, is_large), strict=True)
+        sizes = (self.even.largest, *range(self.even.most, 0, -1))
+        shape = TileShape(lanes, tiling.rows, sizes, columns, self.dtype, tiling.prefetch)
+        epilogue, tile = stored(start), (rows, used, lanes)
+        body = seq(
+            *operands_fetched(tiling, epilogue, tile, self.dtype),
+            multiply(start, lambda operands: _called(shape, rows, operands, sums)),
+            stored_rows(sums, tile, epilogue),
+        )
+        return let_all([*values], Allocate(sums, body))
+
+
+def shares_tiles(tiling: CpuTiling) -> bool:
+    """Whether a machine's tiles may be procedures: those that are loops over vectors alone."""
+    special = (tiling.add, tiling.sums, tiling.micro_kernel, tiling.left_lanes, tiling.row_pairs)
+    return tiling.shares_tiles and all(part is None for part in special)
+
+
+def even_tiles(rows: PrimExpr, largest: int) -> EvenTiles:
+    """Return how tiles of the largest size and of all small ones cover rows."""
+    return EvenTiles(rows, largest, min(MOST_SMALL, largest - 1))
+
+
+def _called(shape: TileShape, rows: PrimExpr, operands: TileOperands, sums: Buffer) -> Stmt:
+    """Return the call that computes the sums of a tile of so many rows, one of its sizes."""
+    places = [operands.left, operands.right, load(sums, 0, 0)]
+    values = [rows, *operands.strides, operands.depth, *operands.parts]
+    fetched = operands.fetched
+    if fetched is not None:
+        places.append(fetched.weight(index(0)))
+        values += [fetched.first, fetched.per_step]
+    elif shape.prefetch is not None:  # a line that is there, which is cheaper than other tiles
+        places.append(operands.right)
+        values += [index(0), index(0)]
+    procedure = _procedure(shape)
+    first = tuple(address_of(place) for place in places)
+    return Invoke(KERNEL, procedure.name, first, tuple(values), procedure)
+
+
+@cache
+def _procedure(shape: TileShape) -> PrimFunc:
+    """Return the procedure of all tiles of a shape."""
+    names = ("left", "right", "next_block")
+    elements = (variable("elements"),)
+    left, right, next_block = (Buffer(name, elements, shape.dtype) for name in names)  # pyright: ignore[reportArgumentType] - sizes as numbers
+    sums = Buffer("sums", (shape.sizes[0], shape.columns), shape.dtype)
+    rows, depth, taps, apart = (TirVar(name) for name in ("rows", "depth", "taps", "apart"))
+    down, across = (TirVar(number_name(number)) for number in range(2))
+    params, sizes = [left, right, sums], [rows, down, across, depth, taps, apart]
+    fetched = None
+    if shape.prefetch is not None:
+        fetched = OpenWeightPrefetch(
+            shape.prefetch, lambda n: load(next_block, n), shape.columns, index(0), index(1)
+        )
+        params.append(next_block)
+        sizes += [fetched.first, fetched.per_step]
+
+    def tile(size: int, steps: tuple[PrimExpr, PrimExpr], parts: int, *, more: bool) -> Stmt:
+        begin, count = steps
+        return register_tile(
+            CpuTiling(shape.lanes, shape.most),
+            rows=size,
+            columns=shape.columns,
+            largest=(size if size == 1 else shape.sizes[0], shape.columns),
+            steps=(taps, count),
+            left=lambda r, k: load(left, r * down + (k[0] * apart + begin + k[1])),
+            right=lambda k, c: load(right, (k[0] * depth + begin + k[1]) * across + c),
+            epilogue=lambda r, c, value: store(sums, (r, c), value),
+            dtype=shape.dtype,
+            weight_prefetch=None if size == 1 else fetched,
+            initial=(lambda r, c: load(sums, r, c)) if more else None,
+            divisor=parts,
+        )
+
+    def full_depth(size: int) -> Stmt:
+        """Multiply all of K; what the partial sums do not divide is added to their total."""
+        rows_of = size if size == 1 else shape.sizes[0]
+        parts = 1
+        while parts * rows_of * (shape.columns // shape.lanes) < MIN_ACCUMULATORS:
+            parts *= 2
+        if parts == 1:
+            return tile(size, (index(0), depth), 1, more=False)
+        main, rest = TirVar("main"), TirVar("rest")
+        behind = IfStmt(index(0) < rest, tile(size, (main, rest), 1, more=True))
+        body = seq(tile(size, (index(0), main), parts, more=False), behind)
+        return let_all([(main, depth // parts * parts), (rest, depth - main)], body)
+
+    body = full_depth(shape.sizes[-1])
+    for size in shape.sizes[-2::-1]:
+        body = IfStmt(rows < size, body, full_depth(size))
+    # The block that is fetched stands behind what is read and what is written.
+    return PrimFunc(shape.name, tuple(params), 1, body, sizes=tuple(sizes))
