@@ -22,6 +22,7 @@ from intarsia_ir.graph.guards import guards_apart, is_collecting
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import Size, TensorType, Type
 from intarsia_ir.graph.walk import children
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
 
@@ -210,7 +211,7 @@ def _is_few(node: NodeContext, iterations: Size) -> bool:
 def scan(node: NodeContext) -> tuple[Expr, ...]:
     """Convert Scan over dimensions of known size if the body is small enough."""
     if node.opset < 9:
-        raise node.unsupported("Scan of a batch, as before opset 9", STATIC_HINT)
+        return _batch_scan(node)
     count = node.integer("num_scan_inputs")
     operands = node.variadic()
     if not 1 <= count <= len(operands):
@@ -229,6 +230,47 @@ def scan(node: NodeContext) -> tuple[Expr, ...]:
     if node.flow is not None and not _is_few(node, iterations):
         return iterated_scan(node, node.flow)
     _check_size(node, iterations)
+    state, rows = _written_scan(node, state, inputs, axes, back)
+    return (*state, *_scan_outputs(node, len(node.node.outputs) - len(state), rows))
+
+
+def _batch_scan(node: NodeContext) -> tuple[Expr, ...]:
+    """Convert Scan as before opset 9: operands have a batch, then the dimension of the slices."""
+    if node.optional(0) is not None:
+        raise node.unsupported("Scan with lengths of sequences that differ")
+    count = node.integer("num_scan_inputs")
+    operands = [node.input(n) for n in range(1, len(node.args))]
+    if not 1 <= count <= len(operands):
+        raise node.model_error(f"num_scan_inputs={count} of {len(operands)} operands")
+    first = len(operands) - count
+    shapes = {node.static_shape(1 + n)[:2] for n in range(first, len(operands))}
+    if len(shapes) != 1:
+        raise node.model_error(f"the operands have {sorted(shapes)} samples and slices")
+    ((batch, iterations),) = shapes
+    for number in range(first):
+        samples = next(iter(node.static_shape(1 + number)), 1)
+        if samples != batch:
+            raise node.model_error(f"the operands have batches of {samples} and {batch}")
+    _check_size(node, batch * iterations)
+    back = node.integers("directions", (0,) * count)
+    made: list[tuple[Expr, ...]] = []
+    for number in range(batch):
+        given = [node.item(x, 0, number) for x in operands]
+        state, rows = _written_scan(node, given[:first], given[first:], (0,) * count, back)
+        collected = _stacked(node, len(node.node.outputs) - first, rows)
+        made.append((*state, *collected))
+    return tuple(_stacked(node, len(node.node.outputs), made))
+
+
+def _written_scan(
+    node: NodeContext,
+    state: Sequence[Expr],
+    inputs: Sequence[Expr],
+    axes: Sequence[int],
+    back: Sequence[int],
+) -> tuple[list[Expr], list[tuple[Expr, ...]]]:
+    """Write the iterations of a Scan out; return the last state, and what each one collects."""
+    iterations = extents(sizes_of(inputs[0]))[axes[0]]
     rows: list[tuple[Expr, ...]] = []
     for iteration in range(iterations):
         given = [
@@ -237,8 +279,8 @@ def scan(node: NodeContext) -> tuple[Expr, ...]:
         ]
         results = tensors_of(node, node.body("body", [*state, *given]))
         rows.append(results[len(state) :])
-        state = list(results[: len(state)])
-    return (*state, *_scan_outputs(node, len(node.node.outputs) - len(state), rows))
+        state = results[: len(state)]
+    return list(state), rows
 
 
 def _scan_outputs(
