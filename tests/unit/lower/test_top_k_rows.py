@@ -75,8 +75,16 @@ def test_columns(count: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("shape", "count", "axis", "dtype"),
+    [((2, 70), 70, 1, "float32"), ((70, 3), 9, 0, "float16"), ((1, 300), 300, 1, "int32")],
+)
+def test_long_rows_are_sorted(shape: tuple[int, ...], count: int, axis: int, dtype: str) -> None:
+    assert _agree(_drawn(shape, dtype), count, axis=axis)
+
+
+@pytest.mark.parametrize(
     ("size", "count", "dtype"),
-    [(300, 300, "float32"), (300, 30, "float32"), (40, 3, "int64"), (140, 9, "float64")],
+    [(300, 40, "float32"), (300, 25, "uint32"), (40, 3, "int64"), (140, 9, "float64")],
 )
 def test_long_rows_and_few_wanted_have_a_heap(size: int, count: int, dtype: str) -> None:
     assert not _agree(_drawn((2, size), dtype), count)

@@ -9,6 +9,8 @@ Here a row becomes integer *keys*, ascending in the order of the result, for vec
 - *Ranks*: how many keys come before each one is its place in the result. ``size * size``
   comparisons, however many are wanted, and no branch depends on the data.
 
+Rows too long for these are sorted if many of their elements are wanted (``radix_rows.py``).
+
 Registers: keys, a sum or an extreme, the vector compared, a mask: 4. What is kept of a row, at most
 16 KiB, stays in the first-level cache.
 """
@@ -21,8 +23,8 @@ from math import prod
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import tensor_type
-from intarsia_ir.ops.elements import wide
 from intarsia_ir.ops.selection import TopK
+from intarsia_ir.ops.threshold import shortest
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.build import (
     allocate,
@@ -51,40 +53,44 @@ from intarsia_ir.tir.expr import (
     const,
     equal,
     index,
-    intrinsic,
     maximum,
     minimum,
     select,
 )
 from intarsia_ir.tir.func import PrimFunc
-from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.stmt import IfStmt, Stmt, Store
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
-_MOST_RANKED = 64
-"""Keys of a row by those of a vector up to which all ranks are counted faster than sorted."""
+from .radix_rows import sorted_by_radix
+from .row_order import Row, limit, order_dtype, spread
+
+_MOST_RANKED = 16
+"""Vectors of a row up to which all ranks are counted faster than elements are sorted."""
 
 _LEAST_RANKED = 4
 """Elements wanted from which on ranks are counted: fewer a heap finds faster."""
 
-_MOST_EXTREMES = 24
+_MOST_EXTREMES = 40
 """Elements wanted up to which extremes are searched."""
 
 _SHARE = 6
 """How many times as many elements a row has where extremes are faster than ranks."""
 
-_PLACES = (1 << 32) - 1
-"""What of a key is the place of its element, and one."""
-
 _MOST_SEARCHED = 1024
 """Elements of a row that extremes are searched in: of longer ones a heap passes over most."""
 
+_SORTED_SHARE = 10
+"""How many times as many elements as are wanted a row has at most for all of it to be sorted."""
+
+_PLACES = (1 << 32) - 1
+"""What of a key is the place of its element, and one."""
+
 
 def top_k_kernel(group: FusedGroup, lanes: int) -> PrimFunc | None:
-    """Return the kernel of ``top_k`` of rows of a known length that vectors are good for.
+    """Return the kernel of ``top_k`` of rows of a known length that no heap is as fast for.
 
     Args:
         group: The fused group.
@@ -98,58 +104,54 @@ def top_k_kernel(group: FusedGroup, lanes: int) -> PrimFunc | None:
     size, count = shape[axis], attrs.count
     if isinstance(size, Dim) or isinstance(count, Dim) or count < 1 or lanes < 4:
         return None
+    loops_of = _loops_of(kind.dtype, size, count, lanes)
+    if loops_of is None:
+        return None
     outer, inner = prod(shape[:axis]), prod(shape[axis + 1 :])
     rows = (outer,) if inner == 1 else (outer, inner)
     data = Buffer("x", (rows[0], size, *rows[1:]), kind.dtype)
     values = Buffer("values", (rows[0], count, *rows[1:]), kind.dtype)
     places = Buffer("places", (rows[0], count, *rows[1:]), INDEX)
-    by_extremes = _suits_extremes(kind.dtype, size, count, lanes)
-    key = DType.INT64 if by_extremes else _order_dtype(kind.dtype)
-    lanes = lanes * 4 // key.bytes
-    if not by_extremes and (count < _LEAST_RANKED or size > _MOST_RANKED * lanes):
-        return None
-    keys = Buffer("keys", (-(-size // lanes) * lanes,), key, MemoryScope.STACK)
 
     def row(number: PrimExpr) -> Stmt:
         at = (number,) if inner == 1 else (number // inner, number % inner)
-        work = _Row(data, values, places, keys, at, attrs.largest, lanes)
-        return work.extremes() if by_extremes else work.ranked()
+        return loops_of(Row(data, values, places, at, attrs.largest))
 
     return PrimFunc(group.name, (data, values, places), 2, parallel(outer * inner, row))
 
 
-def _suits_extremes(dtype: DType, size: int, count: int, lanes: int) -> bool:
-    """Whether few are wanted, of elements of which a key holds the place as well."""
-    if _order_dtype(dtype) is DType.INT64 or size > min(_MOST_SEARCHED, _MOST_RANKED * lanes):
-        return False
-    return count <= min(_MOST_EXTREMES, max(2, size // _SHARE))
+def _loops_of(dtype: DType, size: int, count: int, lanes: int) -> Callable[[Row], Stmt] | None:
+    """Return what makes the loops of a row; ``None`` if a heap or a threshold is as fast."""
+    least = shortest(dtype, count)
+    if least is not None and size >= least:
+        return None
+    order = order_dtype(dtype)
+    is_short = order is DType.INT32  # so that a key holds the place as well
+    few = min(_MOST_EXTREMES, max(2, size // _SHARE))
+    if is_short and count <= few and size <= min(_MOST_SEARCHED, 4 * _MOST_RANKED * lanes):
+        return lambda row: _keys_of(row, DType.INT64, lanes // 2).extremes()
+    if count >= _LEAST_RANKED and size <= _MOST_RANKED * lanes:
+        return lambda row: _keys_of(row, order, lanes * 4 // order.bytes).ranked()
+    return sorted_by_radix if is_short and count * _SORTED_SHARE >= size else None
 
 
-def _order_dtype(dtype: DType) -> DType:
-    """Return the shortest type that orders all elements of a type."""
-    is_short = dtype.bytes < 4 or dtype in (DType.FLOAT32, DType.INT32)
-    return DType.INT32 if is_short else DType.INT64
+def _keys_of(row: Row, dtype: DType, lanes: int) -> _Keys:
+    return _Keys(
+        row, Buffer("keys", (-(-row.size // lanes) * lanes,), dtype, MemoryScope.STACK), lanes
+    )
 
 
-class _Row(Struct, frozen=True):
-    """A row of the operand and of the results.
+class _Keys(Struct, frozen=True):
+    """The keys of a row.
 
     Attributes:
-        data: ``[rows, size]``, or ``[rows, size, inner]``.
-        values: The best elements, in order.
-        places: Where they are.
-        keys: Of the elements; as many as fill vectors.
-        at: The indices of the row but that of the element.
-        largest: Whether the largest elements are the best.
+        row: The row.
+        keys: Of its elements; as many as fill vectors.
         lanes: Keys in a vector.
     """
 
-    data: Buffer
-    values: Buffer
-    places: Buffer
+    row: Row
     keys: Buffer
-    at: tuple[PrimExpr, ...]
-    largest: bool
     lanes: int
 
     def extremes(self) -> Stmt:
@@ -171,15 +173,15 @@ class _Row(Struct, frozen=True):
                 Store(best, every, behind),
                 serial(self._blocks, lambda n: let(self._vector(n), compared, "items"), "block"),
                 put(last, ReduceLanes(BinaryOp.MIN, least, dtype)),
-                let(place, lambda place: self._write(to, place), "place"),
+                let(place, lambda place: self.row.write(to, place), "place"),
             )
 
         def key(item: PrimExpr, place: PrimExpr) -> PrimExpr:
-            order = self._order(item, _order_dtype(item.dtype))
-            return cast(order, dtype) * _spread(_PLACES + 1, place) + cast(place, dtype) + 1
+            order = self.row.order(item)
+            return cast(order, dtype) * spread(_PLACES + 1, place) + cast(place, dtype) + 1
 
-        first = put(last, const(~_limit(dtype), dtype))  # below all keys, as no place is 0 there
-        body = seq(self._fill(key), first, serial(self.values.shape[1], write, "to"))
+        first = put(last, const(~limit(dtype), dtype))  # below all keys, as no place is 0 there
+        body = seq(self._fill(key), first, serial(self.row.count, write, "to"))
         return allocate((self.keys, best, last), body)
 
     def ranked(self) -> Stmt:
@@ -187,7 +189,7 @@ class _Row(Struct, frozen=True):
 
         Keys behind the row come after all of it: their ranks are the length of the row.
         """
-        dtype, lanes, size = self.keys.dtype, self.lanes, self.data.shape[1]
+        dtype, lanes, size = self.keys.dtype, self.lanes, self.row.size
         total = Buffer("total", (lanes,), dtype, MemoryScope.REGISTER)
         ranks = Buffer("ranks", (lanes,), dtype, MemoryScope.STACK)
         order = Buffer("order", (size + 1,), INDEX, MemoryScope.STACK)
@@ -209,14 +211,14 @@ class _Row(Struct, frozen=True):
             )
 
         def write(to: PrimExpr) -> Stmt:
-            return let(load(order, to), lambda place: self._write(to, place), "place")
+            return let(load(order, to), lambda place: self.row.write(to, place), "place")
 
         return allocate(
             (self.keys, total, ranks, order),
             seq(
-                self._fill(lambda item, _: self._order(item, dtype)),
+                self._fill(lambda item, _: self.row.order(item)),
                 serial(self._blocks, block, "block"),
-                serial(self.values.shape[1], write, "to"),
+                serial(self.row.count, write, "to"),
             ),
         )
 
@@ -226,17 +228,17 @@ class _Row(Struct, frozen=True):
 
     def _fill(self, key: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Stmt:
         """Write the keys of elements at places, and the greatest ones behind them."""
-        size, padded = self.data.shape[1], self.keys.shape[0]
-        whole = size // self.lanes if len(self.at) == 1 else 0
+        size, padded = self.row.size, self.keys.shape[0]
+        whole = size // self.lanes if len(self.row.at) == 1 else 0
 
         def vector(number: PrimExpr) -> Stmt:
             lane = Ramp(number * self.lanes, 1, self.lanes)
-            items = Load(self.data, (*self.at, lane), self.data.dtype, self.lanes)
+            items = Load(self.row.data, (*self.row.at, lane), self.row.data.dtype, self.lanes)
             return Store(self.keys, (lane,), key(items, lane))
 
         def item(number: PrimExpr) -> Stmt:
             place = number + whole * self.lanes
-            return store(self.keys, (place,), key(self._item(place), place))
+            return store(self.keys, (place,), key(self.row.item(place), place))
 
         def last(number: PrimExpr) -> Stmt:
             return store(self.keys, (number + size,), _most(self.keys.dtype))
@@ -251,28 +253,6 @@ class _Row(Struct, frozen=True):
         return Load(
             self.keys, (Ramp(number * self.lanes, 1, self.lanes),), self.keys.dtype, self.lanes
         )
-
-    def _item(self, place: PrimExpr) -> Load:
-        return load(self.data, self.at[0], place, *self.at[1:])
-
-    def _write(self, to: PrimExpr, place: PrimExpr) -> Stmt:
-        where = (self.at[0], to, *self.at[1:])
-        return seq(store(self.values, where, self._item(place)), store(self.places, where, place))
-
-    def _order(self, item: PrimExpr, dtype: DType) -> PrimExpr:
-        """Return what elements are ordered by: equal ones alike, NaN behind every number."""
-        value = wide(item)
-        if not value.dtype.is_float:
-            order = cast(value, dtype)
-            if value.dtype is DType.UINT64:
-                order = binary(BinaryOp.XOR, order, _spread(~_limit(dtype), order))
-            return _complement(order) if self.largest else order
-        bits = intrinsic(Intrinsic.BITS, value + _spread(0, value))  # -0 becomes 0
-        negative = binary(BinaryOp.XOR, bits, _spread(_limit(dtype), bits))
-        order = select(bits < _spread(0, bits), negative, bits)
-        order = _complement(order) if self.largest else order
-        is_nan = intrinsic(Intrinsic.ISNAN, value)
-        return select(is_nan, _spread(_limit(dtype), order), order)
 
 
 class _Counting(Struct, frozen=True):
@@ -299,7 +279,7 @@ class _Counting(Struct, frozen=True):
 
         def within(at: PrimExpr) -> Stmt:
             key = self._key(self.number * lanes + at)
-            is_tie = binary(BinaryOp.AND, lane > self._spread(at), equal(key, self.own))
+            is_tie = binary(BinaryOp.AND, lane > self._every(at), equal(key, self.own))
             return self._add(binary(BinaryOp.OR, key < self.own, is_tie))
 
         def before(block: PrimExpr) -> Stmt:
@@ -321,7 +301,7 @@ class _Counting(Struct, frozen=True):
     def _key(self, at: PrimExpr) -> PrimExpr:
         return Broadcast(load(self.keys, at), self.own.lanes, self.own.dtype)
 
-    def _spread(self, number: PrimExpr) -> PrimExpr:
+    def _every(self, number: PrimExpr) -> PrimExpr:
         return Broadcast(cast(number, self.own.dtype), self.own.lanes, self.own.dtype)
 
     def _add(self, flags: PrimExpr) -> Stmt:
@@ -331,20 +311,5 @@ class _Counting(Struct, frozen=True):
         return Store(self.total, every, counted + cast(flags, self.own.dtype))
 
 
-def _limit(dtype: DType) -> int:
-    """Return the greatest number of a signed type."""
-    return (1 << (dtype.bits - 1)) - 1
-
-
 def _most(dtype: DType) -> PrimExpr:
-    return const(_limit(dtype), dtype)
-
-
-def _spread(number: int, like: PrimExpr) -> PrimExpr:
-    """Return a constant as wide as another value."""
-    value = const(number, like.dtype)
-    return value if like.lanes == 1 else Broadcast(value, like.lanes, like.dtype)
-
-
-def _complement(key: PrimExpr) -> PrimExpr:
-    return binary(BinaryOp.XOR, key, _spread(-1, key))
+    return const(limit(dtype), dtype)
