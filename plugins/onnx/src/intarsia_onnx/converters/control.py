@@ -31,6 +31,7 @@ from ..context import Diverging, NodeContext
 from ..flow import Branch, Flow
 from .appending import collecting_loop
 from .iterations import iterated_loop, iterated_scan
+from .optionals import optional_input, split_optionals
 from .sequences import (
     are_formed_alike,
     flat_values,
@@ -72,17 +73,26 @@ def if_(node: NodeContext) -> tuple[Expr, ...]:
     if not any(is_sequence(value) for value in (*then.results, *orelse.results)):
         return _choose(node, then, orelse)
     pairs: list[tuple[Expr, Expr]] = []
-    for a, b in zip(then.results, orelse.results, strict=True):
+    flags: dict[int, tuple[Expr, Expr]] = {}
+    for number, results in enumerate(zip(then.results, orelse.results, strict=True)):
+        optionals = split_optionals(node, *results)
+        if optionals is not None:
+            flags[number] = optionals[1]
+        a, b = results if optionals is None else optionals[0]
         pair = (a, b) if are_formed_alike(node, a, b) else formed_alike(node, a, b)
         if pair is None:
             raise node.unsupported("branches give sequences of different lengths")
         pairs.append(pair)
+    pairs += flags.values()
     values = [[pair[n] for pair in pairs] for n in range(2)]
     branches = (
         Branch(flat_values(values[0]), then.guards),
         Branch(flat_values(values[1]), orelse.guards),
     )
-    return regrouped(node, values[0], _choose(node, *branches))
+    made = list(regrouped(node, values[0], _choose(node, *branches)))
+    for number, holds in zip(flags, made[len(then.results) :], strict=True):
+        made[number] = optional_input(node, made[number], holds)
+    return tuple(made[: len(then.results)])
 
 
 def _choose(node: NodeContext, then: Branch, orelse: Branch) -> tuple[Expr, ...]:
