@@ -14,7 +14,7 @@ from intarsia_ir.tir.build import allocate, cell, get, let, load, put, seq, seri
 from intarsia_ir.tir.expr import INDEX, BinaryOp, PrimExpr, binary, cast, const, index
 from intarsia_ir.tir.stmt import Stmt
 
-from .row_order import Row
+from .row_order import OrderedRow
 
 _DIGITS = 256
 _PASSES = 4
@@ -22,7 +22,7 @@ _SHIFT = 32
 """Bits of a key below what it is ordered by: the place."""
 
 
-def sorted_by_radix(row: Row) -> Stmt:
+def sorted_by_radix(row: OrderedRow) -> Stmt:
     """Return what fills a row of the results, of elements that 32 bits order."""
     keys, others = (Buffer(name, (row.size,), INDEX, MemoryScope.STACK) for name in ("keys", "to"))
     counts = Buffer("counts", (_PASSES * _DIGITS,), INDEX, MemoryScope.STACK)

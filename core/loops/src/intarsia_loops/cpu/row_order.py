@@ -30,7 +30,7 @@ def order_dtype(dtype: DType) -> DType:
     return DType.INT32 if is_short else DType.INT64
 
 
-class Row(Struct, frozen=True):
+class OrderedRow(Struct, frozen=True):
     """A row of the operand and of the results.
 
     Attributes:

@@ -65,7 +65,7 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
 from .radix_rows import sorted_by_radix
-from .row_order import Row, limit, order_dtype, spread
+from .row_order import OrderedRow, limit, order_dtype, spread
 
 _MOST_RANKED = 16
 """Vectors of a row up to which all ranks are counted faster than elements are sorted."""
@@ -115,12 +115,14 @@ def top_k_kernel(group: FusedGroup, lanes: int) -> PrimFunc | None:
 
     def row(number: PrimExpr) -> Stmt:
         at = (number,) if inner == 1 else (number // inner, number % inner)
-        return loops_of(Row(data, values, places, at, attrs.largest))
+        return loops_of(OrderedRow(data, values, places, at, attrs.largest))
 
     return PrimFunc(group.name, (data, values, places), 2, parallel(outer * inner, row))
 
 
-def _loops_of(dtype: DType, size: int, count: int, lanes: int) -> Callable[[Row], Stmt] | None:
+def _loops_of(
+    dtype: DType, size: int, count: int, lanes: int
+) -> Callable[[OrderedRow], Stmt] | None:
     """Return what makes the loops of a row; ``None`` if a heap or a threshold is as fast."""
     least = shortest(dtype, count)
     if least is not None and size >= least:
@@ -135,7 +137,7 @@ def _loops_of(dtype: DType, size: int, count: int, lanes: int) -> Callable[[Row]
     return sorted_by_radix if is_short and count * _SORTED_SHARE >= size else None
 
 
-def _keys_of(row: Row, dtype: DType, lanes: int) -> _Keys:
+def _keys_of(row: OrderedRow, dtype: DType, lanes: int) -> _Keys:
     return _Keys(
         row, Buffer("keys", (-(-row.size // lanes) * lanes,), dtype, MemoryScope.STACK), lanes
     )
@@ -150,7 +152,7 @@ class _Keys(Struct, frozen=True):
         lanes: Keys in a vector.
     """
 
-    row: Row
+    row: OrderedRow
     keys: Buffer
     lanes: int
 
