@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
 
+ROWS = {"few": 3, "many": 40}
 CASES = {
     "few of columns": (0, 3, ((3, 7), (40, 5), (65, 1))),
     "few of rows": (1, 3, ((7, 3), (5, 40), (1, 65))),
@@ -21,11 +22,23 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_top_k_of_open_sizes(name: str) -> None:
     axis, count, shapes = CASES[name]
+    _agree(("A", "B"), axis, count, shapes)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_top_k_of_rows_of_a_known_length(name: str) -> None:
+    _agree(("A", 50), 1, ROWS[name], ((1, 50), (9, 50), (0, 50)))
+
+
+def _agree(
+    sizes: tuple[str | int, ...], axis: int, count: int, shapes: tuple[tuple[int, ...], ...]
+) -> None:
+    """Choose from each of some shapes, of which some sizes are open."""
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
         [helper.make_node("TopK", ["x", "k"], ["values", "places"], axis=axis)],
         "g",
-        [info("x", TensorProto.FLOAT, ("A", "B"))],
+        [info("x", TensorProto.FLOAT, sizes)],
         [info("values", TensorProto.FLOAT, None), info("places", TensorProto.INT64, None)],
         [numpy_helper.from_array(np.array([count]), "k")],
     )

@@ -258,6 +258,42 @@ def test_the_run_says_whether_an_optional_holds_a_value(target: str) -> None:
         assert held is None
 
 
+@pytest.mark.parametrize(("size", "target"), [("n", "llvm"), ("n", "c"), ("4", "llvm")])
+def test_a_branch_hands_an_optional_on(size: str, target: str) -> None:
+    text = """g (bool c, optional(float[3]) o, optional(seq(float[n])) s, float[3] x)
+        => (bool h, bool k, float[3] y, int64 n, optional(float[3]) p) {
+        p = If (c) <then_branch = t () => (optional(float[3]) a) {
+                        a = Optional <type = float[3]> () },
+                    else_branch = e () => (optional(float[3]) b) { b = Optional (x) }>
+        q = If (c) <then_branch = t2 () => (optional(float[3]) a2) { a2 = Identity (o) },
+                    else_branch = e2 () => (optional(float[3]) b2) { b2 = Optional (x) }>
+        r = If (c) <then_branch = t3 () => (optional(seq(float[n])) a3) { a3 = Identity (s) },
+                    else_branch = e3 () => (optional(seq(float[n])) b3) {
+                        b3 = Optional <type = seq(float[n])> () }>
+        h = OptionalHasElement (p)
+        k = OptionalHasElement (r)
+        y = OptionalGetElement (q)
+        n = If (k) <then_branch = t4 () => (int64 a4) {
+                        l = OptionalGetElement (r)
+                        a4 = SequenceLength (l) },
+                    else_branch = e4 () => (int64 b4) { b4 = Constant <value_int = -1> () }>
+    }"""
+    (x, o), s = floats((3,), (3,)), floats((4,), (4,))
+    data = model(text.replace("float[n]", f"float[{size}]"))
+    with compiled(data, target).load(threads=1) as executable:
+        for c in (True, False):
+            found = executable.run({"c": np.array(c), "o": o, "s": s, "x": x})
+            assert bool(found["h"]) == (not c)
+            assert bool(found["k"]) == c
+            np.testing.assert_array_equal(found["y"], o if c else x)
+            assert found["n"].item() == (2 if c else -1)
+            assert (found["p"] is None) == c
+            if not c:
+                np.testing.assert_array_equal(found["p"], x)
+        with pytest.raises(ModelError, match="the optional holds nothing"):
+            executable.run({"c": np.array(True), "o": None, "s": None, "x": x})
+
+
 @pytest.mark.parametrize("kind", ["float[2]", "seq(float[2])", "seq(float[])"])
 def test_what_an_empty_optional_holds_is_an_error(kind: str) -> None:
     result = kind.replace("[2]", "[]")
@@ -297,6 +333,11 @@ def test_values_that_are_not_what_the_model_declares(kind: str, value: Any, mess
         ("g (seq(float[]) s, int64 i) => (float[] y) { y = SequenceAt (s, i) }", "SequenceAt"),
         ("g (optional(float[n]) o) => (bool y) { y = OptionalHasElement (o) }",
          "OptionalHasElement"),
+        ("""g (bool c, float[n] x) => (optional(float[n]) p) {
+             p = If (c) <then_branch = t () => (optional(float[n]) a) {
+                             a = Optional <type = float[n]> () },
+                         else_branch = e () => (optional(float[n]) b) { b = Optional (x) }> }""",
+         "If"),
     ],
 )  # fmt: skip
 def test_what_is_not_compiled_runs_on_the_host(text: str, op: str) -> None:

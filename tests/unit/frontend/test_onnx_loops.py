@@ -104,14 +104,10 @@ def test_what_is_not_written_out() -> None:
     proto.graph.output.pop()
     empty = looped(TURNS, 3, condition=False)
     long = looped(TURNS, 1000)
-    old = scanned()
-    old.opset_import[0].version = 8
-    old.graph.node[0].input.insert(0, "")
     for made, message in (
         (proto, "Loop whose condition is not known at compile time"),
         (empty, "Loop of no (turns|iterations) that collects values"),
         (long, "Loop of 513 (turns|iterations) or more, 2052 nodes in all"),
-        (old, "Scan of a batch"),
         (scanned((1000, 3)), "Scan of 1000 (turns|iterations) or more, 3000 nodes in all"),
     ):
         with pytest.raises(UnsupportedError, match=message):
@@ -143,3 +139,34 @@ def test_broken_loops() -> None:
     ):
         with pytest.raises(ModelError, match=message):
             from_onnx(made)
+
+
+def batched(steps: tuple[int, ...] = (2, 4, 3), *, lengths: str = "_", **attrs) -> onnx.ModelProto:
+    """A Scan as before opset 9: with a batch, and lengths of its sequences or none."""
+    attrs = {"num_scan_inputs": 1, **attrs}
+    made = node("Scan", f"{lengths} x e", "t y", body=SUMS, **attrs)
+    weights = {**W, "n": np.array([4, 3])}
+    return model([made], {"x": (2, 3), "e": steps}, weights=weights, outputs=("t", "y"), opset=8)
+
+
+@pytest.mark.parametrize("directions", [[0], [1]])
+def test_a_scan_of_a_batch(directions: list[int]) -> None:
+    assert_like_onnxruntime(batched(directions=directions))
+
+
+def test_broken_scans_of_a_batch() -> None:
+    with pytest.raises(UnsupportedError, match="lengths of sequences that differ"):
+        from_onnx(batched(lengths="n"))
+    with pytest.raises(ModelError, match="num_scan_inputs=3 of 2 operands"):
+        from_onnx(batched(num_scan_inputs=3))
+    with pytest.raises(ModelError, match="the operands have batches of 2 and 5"):
+        from_onnx(batched((5, 4, 3)))
+    with pytest.raises(ModelError, match=r"\[\(2, 3\), \(2, 4\)\] samples and slices"):
+        from_onnx(
+            model(
+                [node("Scan", "_ x e", "y", num_scan_inputs=2, body=SUMS)],
+                {"x": (2, 3, 3), "e": (2, 4, 3)},
+                weights=W,
+                opset=8,
+            )
+        )

@@ -23,6 +23,7 @@ from intarsia_loops.cpu.packed_operands import Int8x4
 from intarsia_loops.cpu.softmax import softmax_kernel
 from intarsia_loops.cpu.table import OnWorkspace, Schedule, Schedules
 from intarsia_loops.cpu.tiling import CpuTiling, fit_caches
+from intarsia_loops.cpu.top_k_rows import top_k_kernel
 from intarsia_loops.cpu.transpose import transpose_kernel
 from intarsia_loops.loops import default_loops
 from intarsia_loops.targets import LoopTarget
@@ -134,6 +135,12 @@ def search(group: FusedGroup, target: LoopTarget[LlvmOptions]) -> PrimFunc | Non
     return None if model.bare else argmax_kernel(group, model.lanes)
 
 
+def top_k(group: FusedGroup, target: LoopTarget[LlvmOptions]) -> PrimFunc | None:
+    """``top_k`` of short rows, where there are vectors."""
+    model = machine(target.options)
+    return None if model.bare else top_k_kernel(group, model.lanes)
+
+
 def has_small_stack(target: LoopTarget[LlvmOptions]) -> bool:
     """Whether temporaries of kernels shall lie in the workspace."""
     return machine(target.options).bare
@@ -168,6 +175,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
         "argmin": search,
         "nn.log_softmax": softmax,
         "nn.softmax": softmax,
+        "top_k": top_k,
         "transpose": transpose,
     }
 )

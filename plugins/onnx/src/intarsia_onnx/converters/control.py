@@ -22,6 +22,7 @@ from intarsia_ir.graph.guards import guards_apart, is_collecting
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import Size, TensorType, Type
 from intarsia_ir.graph.walk import children
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
 
@@ -30,6 +31,7 @@ from ..context import Diverging, NodeContext
 from ..flow import Branch, Flow
 from .appending import collecting_loop
 from .iterations import iterated_loop, iterated_scan
+from .optionals import optional_input, split_optionals
 from .sequences import (
     are_formed_alike,
     flat_values,
@@ -71,17 +73,26 @@ def if_(node: NodeContext) -> tuple[Expr, ...]:
     if not any(is_sequence(value) for value in (*then.results, *orelse.results)):
         return _choose(node, then, orelse)
     pairs: list[tuple[Expr, Expr]] = []
-    for a, b in zip(then.results, orelse.results, strict=True):
+    flags: dict[int, tuple[Expr, Expr]] = {}
+    for number, results in enumerate(zip(then.results, orelse.results, strict=True)):
+        optionals = split_optionals(node, *results)
+        if optionals is not None:
+            flags[number] = optionals[1]
+        a, b = results if optionals is None else optionals[0]
         pair = (a, b) if are_formed_alike(node, a, b) else formed_alike(node, a, b)
         if pair is None:
             raise node.unsupported("branches give sequences of different lengths")
         pairs.append(pair)
+    pairs += flags.values()
     values = [[pair[n] for pair in pairs] for n in range(2)]
     branches = (
         Branch(flat_values(values[0]), then.guards),
         Branch(flat_values(values[1]), orelse.guards),
     )
-    return regrouped(node, values[0], _choose(node, *branches))
+    made = list(regrouped(node, values[0], _choose(node, *branches)))
+    for number, holds in zip(flags, made[len(then.results) :], strict=True):
+        made[number] = optional_input(node, made[number], holds)
+    return tuple(made[: len(then.results)])
 
 
 def _choose(node: NodeContext, then: Branch, orelse: Branch) -> tuple[Expr, ...]:
@@ -210,7 +221,7 @@ def _is_few(node: NodeContext, iterations: Size) -> bool:
 def scan(node: NodeContext) -> tuple[Expr, ...]:
     """Convert Scan over dimensions of known size if the body is small enough."""
     if node.opset < 9:
-        raise node.unsupported("Scan of a batch, as before opset 9", STATIC_HINT)
+        return _batch_scan(node)
     count = node.integer("num_scan_inputs")
     operands = node.variadic()
     if not 1 <= count <= len(operands):
@@ -229,6 +240,47 @@ def scan(node: NodeContext) -> tuple[Expr, ...]:
     if node.flow is not None and not _is_few(node, iterations):
         return iterated_scan(node, node.flow)
     _check_size(node, iterations)
+    state, rows = _written_scan(node, state, inputs, axes, back)
+    return (*state, *_scan_outputs(node, len(node.node.outputs) - len(state), rows))
+
+
+def _batch_scan(node: NodeContext) -> tuple[Expr, ...]:
+    """Convert Scan as before opset 9: operands have a batch, then the dimension of the slices."""
+    if node.optional(0) is not None:
+        raise node.unsupported("Scan with lengths of sequences that differ")
+    count = node.integer("num_scan_inputs")
+    operands = [node.input(n) for n in range(1, len(node.args))]
+    if not 1 <= count <= len(operands):
+        raise node.model_error(f"num_scan_inputs={count} of {len(operands)} operands")
+    first = len(operands) - count
+    shapes = {node.static_shape(1 + n)[:2] for n in range(first, len(operands))}
+    if len(shapes) != 1:
+        raise node.model_error(f"the operands have {sorted(shapes)} samples and slices")
+    ((batch, iterations),) = shapes
+    for number in range(first):
+        samples = next(iter(node.static_shape(1 + number)), 1)
+        if samples != batch:
+            raise node.model_error(f"the operands have batches of {samples} and {batch}")
+    _check_size(node, batch * iterations)
+    back = node.integers("directions", (0,) * count)
+    made: list[tuple[Expr, ...]] = []
+    for number in range(batch):
+        given = [node.item(x, 0, number) for x in operands]
+        state, rows = _written_scan(node, given[:first], given[first:], (0,) * count, back)
+        collected = _stacked(node, len(node.node.outputs) - first, rows)
+        made.append((*state, *collected))
+    return tuple(_stacked(node, len(node.node.outputs), made))
+
+
+def _written_scan(
+    node: NodeContext,
+    state: Sequence[Expr],
+    inputs: Sequence[Expr],
+    axes: Sequence[int],
+    back: Sequence[int],
+) -> tuple[list[Expr], list[tuple[Expr, ...]]]:
+    """Write the iterations of a Scan out; return the last state, and what each one collects."""
+    iterations = extents(sizes_of(inputs[0]))[axes[0]]
     rows: list[tuple[Expr, ...]] = []
     for iteration in range(iterations):
         given = [
@@ -237,8 +289,8 @@ def scan(node: NodeContext) -> tuple[Expr, ...]:
         ]
         results = tensors_of(node, node.body("body", [*state, *given]))
         rows.append(results[len(state) :])
-        state = list(results[: len(state)])
-    return (*state, *_scan_outputs(node, len(node.node.outputs) - len(state), rows))
+        state = results[: len(state)]
+    return list(state), rows
 
 
 def _scan_outputs(

@@ -17,6 +17,7 @@ from intarsia_runtime.size import Size, product
 
 from ..builder import dtype_of, sizes_of
 from ..context import NodeContext
+from .mel import mel_weight_matrix
 
 MOST_WEIGHTS = 1 << 21
 """Elements of a matrix; longer transforms are faster on the host, in NumPy."""
@@ -155,4 +156,4 @@ def _frame_length(node: NodeContext, length: Size) -> int:
     return length
 
 
-CONVERTERS = MappingProxyType({"DFT": dft, "STFT": stft})
+CONVERTERS = MappingProxyType({"DFT": dft, "MelWeightMatrix": mel_weight_matrix, "STFT": stft})
