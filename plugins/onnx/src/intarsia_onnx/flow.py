@@ -205,6 +205,20 @@ def fits(branch: Branch, declared: Sequence[ValueInfo]) -> bool:
     )
 
 
+def fits_open(branch: Branch, declared: Sequence[ValueInfo]) -> bool:
+    """Whether results of the declared ranks are open where the graph declares an open size."""
+    pairs = [
+        (info.type.shape, tensor_type(value).shape)
+        for value, info in zip(branch.results, declared, strict=True)
+        if info.type is not None
+    ]
+    return not any(
+        isinstance(wanted, Dim) and isinstance(size, int)
+        for shapes in pairs
+        for wanted, size in zip(*shapes, strict=True)
+    )
+
+
 def _joined_types(
     branches: tuple[Branch, Branch], known: RunSizes
 ) -> tuple[list[TensorType], dict[Dim, tuple[Size, Size]]]:
