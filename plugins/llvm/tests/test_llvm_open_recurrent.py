@@ -43,11 +43,14 @@ def saved(
     count, gates = 2 if direction == "bidirectional" else 1, {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
     rows = gates * hidden
     arrays = {"w": (count, rows, SIZE), "r": (count, rows, hidden), "b": (count, 2 * rows)}
+    names = ["x", "w", "r", "b"] if bias else ["x", "w", "r"]
+    if attrs.pop("peepholes", False):
+        arrays["p"] = (count, 3 * hidden)
+        names = [*names, "", "", "", "p"]
     weights = [
         numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) / hidden**0.5, name)
         for name, shape in arrays.items()
     ]
-    names = ["x", "w", "r", "b"] if bias else ["x", "w", "r"]
     results = ["y", "h", "c"][: 3 if op == "LSTM" else 2]
     if attrs.pop("relu", False):
         attrs["activations"] = ["Relu"] * count
@@ -58,7 +61,7 @@ def saved(
         "layer",
         [info("x", FLOAT, ["T", "B", SIZE])],
         [info(name, FLOAT, None) for name in results],
-        weights[: len(names) - 1],
+        [weight for weight in weights if weight.name in names],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(made, path)
@@ -73,6 +76,8 @@ def saved(
         ("GRU", {}),
         ("GRU", {"linear_before_reset": 1}),
         ("LSTM", {"bias": False}),
+        ("LSTM", {"peepholes": True}),
+        ("LSTM", {"peepholes": True, "hidden": 96}),
         ("RNN", {}),
         ("RNN", {"relu": True}),
     ],

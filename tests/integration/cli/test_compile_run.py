@@ -362,6 +362,14 @@ def test_bench_measures_each_against_each(run: Run, model: Path) -> None:
     assert run("bench", model, *COMPILE, "--threads", "one")[0] == 2
 
 
+@pytest.mark.parametrize("command", ["run", "verify", "bench", "bisect", "tune"])
+@pytest.mark.parametrize("seed", [-1, 1 << 64])
+def test_a_seed_out_of_range_is_an_option_out_of_range(run, command: str, seed: int) -> None:
+    code, _, err = run(command, "m.onnx", "--seed", seed)
+    assert code == 2
+    assert "Invalid value for '--seed'" in err
+
+
 def test_a_row_without_a_peer_has_no_ratio() -> None:
     row = BenchRow("m", "t", "", 1, 2.5).to_json()
     assert row["median_ms"] == 2.5

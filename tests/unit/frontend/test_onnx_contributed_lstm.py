@@ -14,7 +14,7 @@ import pytest
 from intarsia_ir.graph.walk import calls
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_onnx import from_onnx
-from intarsia_runtime.errors import ModelError, UnsupportedError
+from intarsia_runtime.errors import ModelError
 
 from .contributed_cases import DOMAIN, Case, Const, expected, imported
 
@@ -88,6 +88,12 @@ CASES = [
         lstm(lengths=[5, 9, 3], direction=way)._replace(open={0: {0: "T"}})
         for way in ("forward", "reverse", "bidirectional")
     ),
+    *(
+        lstm(direction=way, peepholes=floats(2 if way == "bidirectional" else 1, 3 * HIDDEN) * 0.3)
+        for way in ("reverse", "bidirectional")
+    ),
+    lstm(peepholes=floats(1, 3 * HIDDEN), open_sizes=True),
+    lstm(peepholes=floats(1, 3 * HIDDEN), activations=["HardSigmoid", "Softsign", "Tanh"]),
     lstm(activations=["Sigmoid", "Tanh", "Relu"]),
     lstm(activations=["HardSigmoid", "Softsign", "Tanh"]),
     lstm(outputs=(0,)),
@@ -110,11 +116,6 @@ def test_the_product_with_the_sequence_is_of_bytes():
     found = [call.name for call in calls(from_onnx(lstm().model()).main)]
     assert found.count("qnn.matmul_integer") == 1
     assert found.count("nn.lstm") == 1
-
-
-def test_peepholes_are_refused():
-    with pytest.raises(UnsupportedError, match="peepholes"):
-        from_onnx(lstm(peepholes=floats(1, 3 * HIDDEN)).model())
 
 
 def test_scales_of_other_shapes_are_a_fault_of_the_model():

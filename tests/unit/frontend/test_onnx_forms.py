@@ -103,10 +103,16 @@ def test_nodes_in_order_need_no_note(recwarn: pytest.WarningsRecorder) -> None:
     assert not recwarn
 
 
-CELLS = [("LSTM", 4, {}), ("GRU", 3, {}), ("GRU", 3, {"linear_before_reset": 1}), ("RNN", 1, {})]
+CELLS = [
+    ("LSTM", 4, {}),
+    ("LSTM", 4, {"peepholes": True}),
+    ("GRU", 3, {}),
+    ("GRU", 3, {"linear_before_reset": 1}),
+    ("RNN", 1, {}),
+]
 
 
-def recurrent(op: str, gates: int, **attrs) -> onnx.ModelProto:
+def recurrent(op: str, gates: int, *, peepholes: bool = False, **attrs) -> onnx.ModelProto:
     directions = 2 if attrs.get("direction") == "bidirectional" else 1
     hidden, size, batch = 5, 3, 4
     weights = {
@@ -116,7 +122,9 @@ def recurrent(op: str, gates: int, **attrs) -> onnx.ModelProto:
         "h": f32(directions, batch, hidden),
     }
     names = "y yh yc" if op == "LSTM" else "y yh"
-    cell = node(op, "x w r b n h", names, hidden_size=hidden, **attrs)
+    if peepholes:
+        weights["p"] = f32(directions, 3 * hidden)
+    cell = node(op, "x w r b n h" + " _ p" * peepholes, names, hidden_size=hidden, **attrs)
     inputs = {"x": (6, batch, size), "n": (batch,)}
     proto = model([cell], inputs, weights=weights, outputs=tuple(names.split()))
     proto.graph.input[1].type.tensor_type.elem_type = TensorProto.INT32

@@ -234,7 +234,7 @@ LSTM_ROWS: list[tuple] = [
     ({"activations": ["Affine", "Tanh", "Tanh"]}, {}, 4, "activation 'affine'"),
     ({}, {"h": ones(1, 2, 6)}, 3, "must have shape (1, 2, 5)"),
     ({}, {"l": np.array([4, 3, 4], np.int32)}, 3, "are not one for each of 2"),
-    ({}, {"p": ones(1, 15)}, 4, "peepholes"),
+    ({}, {"p": ones(1, 10)}, 3, "input 7 must have shape (1, 15)"),
 ]
 
 

@@ -25,20 +25,27 @@ def floats(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("peepholes", [False, True])
 @pytest.mark.parametrize(("steps", "batch", "hidden"), SIZES)
-def test_lstm(check_operator, steps: int, batch: int, hidden: int, reverse: bool) -> None:
+def test_lstm(
+    check_operator, steps: int, batch: int, hidden: int, peepholes: bool, reverse: bool
+) -> None:
     x, r = floats(steps, batch, 4 * hidden), floats(hidden, 4 * hidden) / 4
     operands = x, floats(batch, hidden), floats(batch, hidden) * 2, r
-    check_operator(lstm(*operands, reverse=reverse), "nn.lstm", *operands, reverse=reverse)
+    own = (floats(3 * hidden),) if peepholes else ()
+    wanted = lstm(*operands, None, *own, reverse=reverse)
+    check_operator(wanted, "nn.lstm", *operands, *own, reverse=reverse, peepholes=peepholes)
 
 
-def lstm(x, h, c, r, scale=None, *, reverse: bool) -> list[np.ndarray]:
+def lstm(x, h, c, r, scale=None, peepholes=None, *, reverse: bool) -> list[np.ndarray]:
+    own = np.zeros(3 * r.shape[0], np.float32) if peepholes is None else peepholes
+    from_i, from_o, from_f = np.split(own, 3)
     states = np.zeros((*x.shape[:2], r.shape[0]), np.float32)
     for at in reversed(range(len(x))) if reverse else range(len(x)):
         product = h @ r if scale is None else (eight_bits(h) @ r.astype(np.float32)) * scale
         i, o, f, g = np.split(x[at] + product, 4, 1)
-        c = logistic(f) * c + logistic(i) * np.tanh(g)
-        states[at] = h = logistic(o) * np.tanh(c)
+        c = logistic(f + from_f * c) * c + logistic(i + from_i * c) * np.tanh(g)
+        states[at] = h = logistic(o + from_o * c) * np.tanh(c)
     return [states, h, c]
 
 
@@ -64,6 +71,9 @@ def test_lstm_of_bytes(
     attrs = {"reverse": reverse, "quantize_state": True}
     wanted = lstm(x, h, c, r, scale, reverse=reverse)
     check_operator(wanted, "nn.lstm", x, h, c, r, scale, **attrs)
+    own = floats(3 * hidden)
+    wanted = lstm(x, h, c, r, scale, own, reverse=reverse)
+    check_operator(wanted, "nn.lstm", x, h, c, r, scale, own, **attrs, peepholes=True)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -163,6 +173,8 @@ def test_a_scale_of_another_size_is_refused() -> None:
     ]
     with pytest.raises(TypeRuleError, match=r"the scale is .* not one of 8 elements"):
         op.type_rule(op.Attrs(quantize_state=True), *types)
+    with pytest.raises(TypeRuleError, match=r"the weight of the cell is .* not one of 6 elements"):
+        op.type_rule(op.Attrs(peepholes=True), *types)
 
 
 def test_other_element_types_are_refused() -> None:

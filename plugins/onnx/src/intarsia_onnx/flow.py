@@ -52,7 +52,12 @@ class Flow(Struct, frozen=True, eq=False):
     values: Callable[[], set[Expr]]
 
     def loop(
-        self, span: Span, params: Sequence[Var], results: Sequence[Expr], sizes: Iterable[str] = ()
+        self,
+        span: Span,
+        params: Sequence[Var],
+        results: Sequence[Expr],
+        sizes: Iterable[str] = (),
+        computed: Iterable[Expr] = (),
     ) -> tuple[str, tuple[Expr, ...]]:
         """Make the body of a loop a function; return its name and the values that it captures.
 
@@ -63,10 +68,12 @@ class Flow(Struct, frozen=True, eq=False):
             params: Parameters that each iteration has values for.
             results: What an iteration gives.
             sizes: Names of size variables that each iteration has values for, or checks.
+            computed: Values that are computed before the loop and have no name in the model, such
+                as a size that an earlier loop defines.
         """
-        own = frozenset(sizes)
+        own, outside = frozenset(sizes), self.values() | {*computed}
         with guards_apart():  # those of the body are known
-            outlined = outline(params, results, outside=self.values(), hoist=True, sizes=own)
+            outlined = outline(params, results, outside=outside, hoist=True, sizes=own)
         return self._added(f"{span.name or span.op} body", outlined.function), outlined.captured
 
     def choose(
@@ -195,6 +202,20 @@ def fits(branch: Branch, declared: Sequence[ValueInfo]) -> bool:
     return all(
         info.type is None or info.type.rank == tensor_type(value).rank
         for value, info in zip(branch.results, declared, strict=True)
+    )
+
+
+def fits_open(branch: Branch, declared: Sequence[ValueInfo]) -> bool:
+    """Whether results of the declared ranks are open where the graph declares an open size."""
+    pairs = [
+        (info.type.shape, tensor_type(value).shape)
+        for value, info in zip(branch.results, declared, strict=True)
+        if info.type is not None
+    ]
+    return not any(
+        isinstance(wanted, Dim) and isinstance(size, int)
+        for shapes in pairs
+        for wanted, size in zip(*shapes, strict=True)
     )
 
 

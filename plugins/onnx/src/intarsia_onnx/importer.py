@@ -21,7 +21,7 @@ from intarsia_runtime.errors import ModelError, UnsupportedError
 from .builder import STATIC_HINT, Builder
 from .context import Converter, Diverging, NodeContext
 from .converters.sequences import TAKE_SEQUENCES, is_sequence
-from .flow import Branch, Flow, choose_form, chosen, fit_together, fits
+from .flow import Branch, Flow, choose_form, chosen, fit_together, fits, fits_open
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node, ValueInfo
 from .implied import (
@@ -153,7 +153,9 @@ class Importer:
         """Import what follows an ``if`` whose branches differ in type, once for each branch.
 
         If what follows is possible for one branch alone, or gives results of the declared ranks
-        for one alone, that one is required. Otherwise all of it is in the branches.
+        for one alone, that one is required. Otherwise all of it is in the branches. A node that
+        is repeated leaves a size out in its first branch; where the declared outputs contradict
+        both, the second one is required, which takes all sizes but one.
 
         Raises:
             Diverging: The results differ in rank, too; the graph is that of a decided branch, of
@@ -175,7 +177,9 @@ class Importer:
         if len(both) == 2 and tensors and scope.outer is not None:
             raise Diverging(fork.message, fork.condition, (both[0], both[1]))
         if len(both) == 2:
-            both = [trial for trial in both if fits(trial, scope.graph.outputs)]
+            fitting = [trial for trial in both if fits(trial, scope.graph.outputs)]
+            contradicted = not any(fits_open(trial, scope.graph.outputs) for trial in fitting)
+            both = both[1:] if fork.is_repeated and contradicted else fitting
         if len(both) != 1:
             fork.where = fork.where or str(node.span)
             self._problems.append(fork)

@@ -56,7 +56,7 @@ Document: TypeAlias = "dict[str, Any]"
 @build_options()
 @click.option("--inputs", default=RANDOM, show_default=True, help="An .npz file, or 'random'.")
 @click.option("--outputs", type=click.Path(path_type=Path), help="An .npz file to write.")
-@click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
+@click.option("--seed", type=click.IntRange(0, 2**32), default=0, help="Seed of random inputs.")
 @click.option("--threads", type=click.IntRange(1), help="Threads; all processors by default.")
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Timed runs.")
 @click.option("--warmup", type=click.IntRange(1), default=1, show_default=True,

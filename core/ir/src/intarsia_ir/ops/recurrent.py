@@ -53,7 +53,9 @@ class Lstm(Op):
     the states of all steps ``[steps, batch, hidden]``, the last state and the last cell.
 
     With ``quantize_state`` the weight is of whole numbers, a scale for each column ``[4 * hidden]``
-    follows it, and each row of the state is rounded to 256 steps before its product.
+    follows it, and each row of the state is rounded to 256 steps before its product. With
+    ``peepholes`` the weights of the cell ``[3 * hidden]`` come last: the cell before the step goes
+    into the input and forget gates, the cell after it into the output gate.
     """
 
     fixed_sizes = "the last of every operand: rows of the weight are read by vectors"
@@ -63,37 +65,44 @@ class Lstm(Op):
 
         ``quantize_state``: dynamic quantization of the state, with scale and zero point of each
         row; the weight may then be int8 or int16, and what its zero point was is taken off.
+
+        ``peepholes``: gates see the cell, by weights in the order input, output, forget.
         """
 
         reverse: bool = False
         quantize_state: bool = False
+        peepholes: bool = False
 
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
         """States of all steps, the last state and the last cell."""
-        x, h, c, r, *scale = operands(cls.name, types, 5 if attrs.quantize_state else 4)
+        count = 4 + attrs.quantize_state + attrs.peepholes
+        x, h, c, r, *vectors = operands(cls.name, types, count)
         hidden = hidden_size(cls.name, (x, h, c, r))
         weight = r.with_dtype(x.dtype) if attrs.quantize_state and r.dtype in _WHOLE else r
         check_layer(cls.name, (x, h, c, weight), (x.shape[1], hidden), 4)
-        for vector in scale:
-            _check_vector(cls.name, "the scale", vector, 4 * hidden)
+        if attrs.peepholes:
+            _check_vector(cls.name, "the weight of the cell", vectors.pop(), 3 * hidden)
+        for scale in vectors:
+            _check_vector(cls.name, "the scale", scale, 4 * hidden)
         return TupleType((x.with_shape((*x.shape[:2], hidden)), h, c))
 
     @staticmethod
     def reference(
-        attrs: Attrs, x: Array, h: Array, c: Array, r: Array, *scale: Array
+        attrs: Attrs, x: Array, h: Array, c: Array, r: Array, *vectors: Array
     ) -> tuple[Array, Array, Array]:
         """Step by step."""
+        own = np.split(vectors[-1], 3) if attrs.peepholes else (np.float32(0),) * 3
         states, weight = np.empty((*x.shape[:2], r.shape[0]), x.dtype), r.astype(x.dtype)
         for step in step_numbers(len(x), attrs.reverse):
-            if scale:
+            if attrs.quantize_state:
                 levels, factor = _rounded(h)
-                total = x[step] + (levels @ weight) * (factor * scale[0])
+                total = x[step] + (levels @ weight) * (factor * vectors[0])
             else:
                 total = x[step] + h @ weight
             i, o, f, g = np.split(total, 4, axis=1)
-            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-            states[step] = h = sigmoid(o) * np.tanh(c)
+            c = sigmoid(f + own[2] * c) * c + sigmoid(i + own[0] * c) * np.tanh(g)
+            states[step] = h = sigmoid(o + own[1] * c) * np.tanh(c)
         return states, h.copy(), c.copy()
 
     @staticmethod
@@ -105,7 +114,9 @@ class Lstm(Op):
     def tiled(tile: RowTile, attrs: Attrs, *types: TensorType) -> PrimFunc:
         """The loops for rows that go along together."""
         step = quantized_step if attrs.quantize_state else _gates_step
-        return lstm_loops("lstm", types, step, tile, reverse=attrs.reverse)
+        return lstm_loops(
+            "lstm", types, step, tile, reverse=attrs.reverse, peepholes=attrs.peepholes
+        )
 
 
 def lstm_loops(
@@ -115,6 +126,7 @@ def lstm_loops(
     tile: RowTile,
     *,
     reverse: bool,
+    peepholes: bool = False,
 ) -> PrimFunc:
     """Return the loops of an LSTM over rows and steps.
 
@@ -124,6 +136,7 @@ def lstm_loops(
         step: ``step(layer, at, group, update)``: does ``update`` with the gates of all columns.
         tile: Rows that go along together.
         reverse: From the last step to the first.
+        peepholes: Whether the last operand is the weight by which gates see the cell.
     """
     cells = buffer_of("cells", types[2])
 
@@ -133,8 +146,16 @@ def lstm_loops(
 
     def along(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
         def update(row: PrimExpr, j: PrimExpr, totals: Sequence[PrimExpr]) -> Stmt:
-            i, o, f = (sigmoid_of(total) for total in totals[:3])
-            cell = items(cells, row, j, totals[0].lanes)
+            width = totals[0].lanes
+            cell = items(cells, row, j, width)
+
+            def gate(number: int) -> PrimExpr:
+                total = totals[number]
+                if peepholes:
+                    total = total + cell * items(layer.given[-1], j + number * layer.hidden, width)
+                return sigmoid_of(total)
+
+            i, o, f = (gate(number) for number in range(3))
             kept = set_items(cells, row, j, f * cell + i * tanh_of(totals[3]))
             return seq(kept, layer.put(at, row, j, o * tanh_of(cell)))
 

@@ -85,7 +85,7 @@ def byte_lstm(node: Call, args: Sequence[Expr], tiling: CpuTiling) -> Expr | Non
     if int8x4 is None or int8x4.add is dot4_by_shifts or int8x4.signed:
         return None
     attrs, weight = node.attrs, args[3]
-    if not isinstance(attrs, Lstm.Attrs) or not attrs.quantize_state:
+    if not isinstance(attrs, Lstm.Attrs) or not attrs.quantize_state or attrs.peepholes:
         return None
     if not isinstance(weight, Constant) or weight.type.dtype is not DType.INT8:
         return None

@@ -69,7 +69,7 @@ def _packed_float(node: Call, args: Sequence[Expr]) -> Expr | None:
     if hidden < _COLUMNS or weight.type.bytes < _LEAST_BYTES:
         return None
     match attrs:
-        case Lstm.Attrs(quantize_state=False):
+        case Lstm.Attrs(quantize_state=False, peepholes=False):
             own = PackedLayer.Attrs(kind="lstm", reverse=attrs.reverse)
         case Gru.Attrs():
             own = PackedLayer.Attrs(

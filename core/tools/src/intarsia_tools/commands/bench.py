@@ -47,7 +47,7 @@ from ..peers import PEERS
 @click.option("--threads", default="1", show_default=True, help="Numbers of threads, e.g. 1,2.")
 @click.option("--rounds", type=click.IntRange(1), default=7, show_default=True)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME:N,N,...", help="Shape of an input.")
-@click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
+@click.option("--seed", type=click.IntRange(0, 2**32), default=0, help="Seed of random inputs.")
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Plot the table: .svg, .png or .pdf.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

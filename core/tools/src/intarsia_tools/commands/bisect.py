@@ -23,7 +23,7 @@ from ..bisect import BisectResult, bisect_model
 @target_options()
 @click.option("--shape", "shapes", multiple=True, metavar="NAME:N,N,...", help="Shape of an input.")
 @click.option("--inputs", metavar="FILE", help="An .npz file; default: random arrays.")
-@click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
+@click.option("--seed", type=click.IntRange(0, 2**32), default=0, help="Seed of random inputs.")
 @click.option("--limit", type=click.FloatRange(0, min_open=True), default=600.0,
               show_default=True, metavar="SECONDS", help="Time limit of a run.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -37,7 +37,7 @@ from ..tune import TuneResult, tune_model
               show_default=True, metavar="SECONDS", help="Time limit of a choice.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME:N,N,...", help="Shape of an input.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the search.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="Seed of the search.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(

@@ -23,7 +23,7 @@ from ..verify import verify_run
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--inputs", default=RANDOM, show_default=True, help="An .npz file, or 'random'.")
-@click.option("--seed", default=0, show_default=True, help="Seed of random inputs.")
+@click.option("--seed", type=click.IntRange(0, 2**32), default=0, help="Seed of random inputs.")
 @click.option("--threads", type=click.IntRange(1), help="Threads; all processors by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj

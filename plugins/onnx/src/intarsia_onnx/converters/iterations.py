@@ -102,7 +102,8 @@ def _iterated(
     node: NodeContext, flow: Flow, iterations: Iterations, appended: int = 0
 ) -> tuple[Expr, ...]:
     """Import the body as a function, and call it in iterations."""
-    before = frozenset(node.folder.run_sizes.names)
+    known = node.folder.run_sizes
+    before, computed = frozenset(known.names), known.definers
     body = settled_body(node, iterations)
     condition = _condition(node, iterations, body.results[: iterations.heads])
     collected = list(body.results[iterations.heads + len(iterations.state) :])
@@ -123,7 +124,8 @@ def _iterated(
     inside = [*heads, *nexts, *body.handed, *rows]
     own = [size.iteration for size in body.sizes]
     fixed = {name for guard in guards for name in guard.variables()}
-    name, captured = flow.loop(node.span, params, inside, {size.name for size in own} | fixed)
+    sizes = {size.name for size in own} | fixed
+    name, captured = flow.loop(node.span, params, inside, sizes, computed)
     after: dict[str, Size] = {size.iteration.name: size.last for size in body.sizes}
     types = [_substituted(tensor_type(var), after) for var in body.carried]
     stacked = [control.stacked_type(tensor_type(value), iterations.most) for value in rows]

@@ -114,8 +114,14 @@ def _direction(
     first = _initial(node, 5, index, batch, hidden)
     if is_lstm:
         cells = _initial(node, 6, index, batch, hidden)
-        attrs = recurrent.Lstm.Attrs(reverse=backward, quantize_state=quantized is not None)
-        result = node.call(recurrent.Lstm, product, first, cells, *weights, attrs=attrs)
+        own_gates = peepholes(node, index)
+        attrs = recurrent.Lstm.Attrs(
+            reverse=backward,
+            quantize_state=quantized is not None,
+            peepholes=own_gates is not None,
+        )
+        more = () if own_gates is None else (own_gates,)
+        result = node.call(recurrent.Lstm, product, first, cells, *weights, *more, attrs=attrs)
     elif is_plain:
         names = [name.lower() for name in node.strings("activations")] or ["tanh"]
         plain = recurrent_plain.Rnn.Attrs(reverse=backward, activation=names[index % len(names)])
@@ -139,6 +145,19 @@ def _reversed(node: NodeContext, x: Expr) -> Expr:
     """Reverse the steps of each sequence, up to its length."""
     attrs = indexing.ReverseSequence.Attrs(time=0, batch=1)
     return node.call(indexing.ReverseSequence, x, node.input(4), attrs=attrs)
+
+
+def peepholes(node: NodeContext, direction: int) -> Expr | None:
+    """Return the weights ``[3 * hidden]`` by which a direction's gates see the cell.
+
+    ``None`` where there are none, or zeros.
+    """
+    if node.optional(7) is None:
+        return None
+    known = node.constant_value(7)
+    if known is not None and not np.any(known[direction]):
+        return None
+    return node.folded(node.item(node.input(7), 0, direction))
 
 
 def has_lengths(node: NodeContext, steps: int) -> bool:

@@ -20,7 +20,7 @@ from intarsia_runtime.size import Dim
 
 from ..builder import dtype_of
 from ..context import NodeContext
-from .open_recurrent import QuantizedProducts, open_recurrent
+from .open_recurrent import QuantizedProducts, open_recurrent, peepholes
 
 MAX_STEPS = 512
 
@@ -50,6 +50,7 @@ class _Cell(Struct, frozen=True):
         bias: Recurrent bias ``[gates * hidden]``, or ``None``.
         functions: Activation functions.
         rounded: What products take of the state.
+        peepholes: What the cell is multiplied with for each gate ``[3 * hidden]``, or ``None``.
         weights: Parts of the recurrent weight, which all steps share.
     """
 
@@ -59,6 +60,7 @@ class _Cell(Struct, frozen=True):
     bias: Expr | None
     functions: tuple[type[Op], ...]
     rounded: Callable[[Expr], Expr]
+    peepholes: Expr | None = None
     weights: dict[tuple[int, int], Expr] = field(default_factory=dict[tuple[int, int], Expr])
 
     def times(self, a: Expr, b: Expr) -> Expr:
@@ -69,6 +71,14 @@ class _Cell(Struct, frozen=True):
 
     def apply(self, index: int, x: Expr) -> Expr:
         return self.node.call(self.functions[index], x)
+
+    def seen(self, gate: Expr, index: int, c: Expr) -> Expr:
+        """Return a gate with what it sees of the cell, before its activation."""
+        if self.peepholes is None:
+            return gate
+        rows = index * self.hidden, (index + 1) * self.hidden
+        weight = self.node.folded(self.node.slice(self.peepholes, 0, *rows))
+        return self.plus(gate, self.times(weight, c))
 
     def gate(self, x: Expr, index: int) -> Expr:
         return self.node.slice(x, 1, index * self.hidden, (index + 1) * self.hidden)
@@ -96,9 +106,10 @@ def product(node: NodeContext, x: Expr, weight: Expr) -> Expr:
 def _lstm_step(cell: _Cell, x: Expr, state: _State) -> _State:
     h, c = state
     total = cell.plus(x, cell.recurrent(h, 0, 4, with_bias=False))
-    i, o, f = (cell.apply(0, cell.gate(total, index)) for index in range(3))
+    i, f = (cell.apply(0, cell.seen(cell.gate(total, n), n, c)) for n in (0, 2))
     new = cell.apply(1, cell.gate(total, 3))
     c = cell.plus(cell.times(f, c), cell.times(i, new))
+    o = cell.apply(0, cell.seen(cell.gate(total, 1), 1, c))
     return cell.times(o, cell.apply(2, c)), c
 
 
@@ -175,10 +186,6 @@ def _checked(node: NodeContext, batch_first: bool) -> tuple[int, int, int]:
         raise node.unsupported(f"{steps} steps; 1 to {MAX_STEPS} can be unrolled")
     if node.optional(4) is not None and not _may_be(node.static_shape(4), (batch,)):
         raise node.model_error(f"the lengths {node.type_of(4)} are not one for each of {batch}")
-    if node.optional(7) is not None:
-        peepholes = node.constant_value(7)
-        if peepholes is None or np.any(peepholes):
-            raise node.unsupported("peepholes")
     if node.has("clip") or node.integer("input_forget", 0):
         raise node.unsupported(f"{node.op_type} with clip or input_forget")
     if node.has("activation_alpha") or node.has("activation_beta"):
@@ -220,6 +227,8 @@ def _check_weights(node: NodeContext, directions: int, hidden: int) -> None:
         2: (directions, rows, hidden),
         3: (directions, 2 * rows),
     }
+    if node.op_type == "LSTM":
+        expected[7] = (directions, 3 * hidden)
     for index, shape in expected.items():
         if node.optional(index) is not None and not _may_be(node.static_shape(index), shape):
             raise node.model_error(
@@ -262,7 +271,9 @@ def _cell(
         bias = node.folded(node.slice(node.item(node.input(3), 0, index), 0, rows, 2 * rows))
     recurrence = node.folded(node.item(node.input(2), 0, index))
     functions = _functions(node, index, directions)
-    return _Cell(node, hidden, recurrence, bias, functions, quantized.state if quantized else _same)
+    rounded = quantized.state if quantized else _same
+    seen = peepholes(node, index) if node.op_type == "LSTM" else None
+    return _Cell(node, hidden, recurrence, bias, functions, rounded, seen)
 
 
 def _same(x: Expr) -> Expr:

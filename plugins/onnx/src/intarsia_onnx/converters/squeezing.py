@@ -64,7 +64,7 @@ def _squeezed(node: NodeContext, sizes: Sequence[Size]) -> Expr:
         require_equal(size, 1, why)
         less = node.reshape(whole, [*kept[:first], *kept[first + 1 :]])
     with guards_apart() as more:
-        require_equal(_not_one(size), 1, why)
+        require_equal(_not_one(size), 1, f"{why} (--shape compiles for a size of 1)")
     is_one = node.call(compare.Equal, node.size_tensor(size), node.array(np.array([1])))
     raise Diverging(
         f"the rank of what Squeeze leaves of {shape_text(sizes)} is only known at run time",

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from intarsia_ir.ops.arrays import is_half, widen
+from intarsia_ir.ops.arrays import widen
 
 from ..tensors import array_type
 from .call import NumpyCall
@@ -88,57 +88,12 @@ def _modified(call: NumpyCall, name: str, x: np.ndarray) -> np.ndarray:
     return result
 
 
-def lstm(
-    call: NumpyCall,
-    x: np.ndarray,
-    w: np.ndarray,
-    r: np.ndarray,
-    b: np.ndarray | None = None,
-    lengths: np.ndarray | None = None,
-    h0: np.ndarray | None = None,
-    c0: np.ndarray | None = None,
-    peepholes: np.ndarray | None = None,
-) -> tuple[np.ndarray, ...]:
-    """LSTM with peepholes; any other one is left to the converter."""
-    if peepholes is None or call.has("activations"):
-        return NotImplemented
-    if lengths is not None and bool((lengths != x.shape[0]).any()):
-        return NotImplemented
-    if call.integer("layout", 0) or call.has("clip") or is_half(x):
-        return NotImplemented
-    steps, batch, _ = x.shape
-    directions, size = r.shape[0], call.integer("hidden_size")
-    backwards = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
-    results: list[tuple[np.ndarray, ...]] = []
-    for d, back in enumerate(backwards[call.string("direction", "forward")]):
-        zero = np.zeros((batch, size), x.dtype)
-        h, c = (zero if t is None else t[d] for t in (h0, c0))
-        bias = 0 if b is None else b[d, : 4 * size] + b[d, 4 * size :]
-        pi, po, pf = np.split(peepholes[d], 3)
-        rows: list[np.ndarray] = []
-        for t in range(steps - 1, -1, -1) if back else range(steps):
-            i, o, f, g = np.split(x[t] @ w[d].T + h @ r[d].T + bias, 4, axis=1)
-            i, f = _logistic(i + pi * c), _logistic(f + pf * c)
-            c = f * c + i * np.tanh(g)
-            h = _logistic(o + po * c) * np.tanh(c)
-            rows.append(h)
-        results.append((np.stack(rows[::-1] if back else rows), h, c))
-    assert len(results) == directions
-    y, h, c = (np.stack(column) for column in zip(*results, strict=True))
-    return np.swapaxes(y, 0, 1).astype(x.dtype), h.astype(x.dtype), c.astype(x.dtype)
-
-
-def _logistic(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
 KERNELS = MappingProxyType(
     {
         ("", "CumProd"): cum_prod,
         ("", "Det"): det,
         ("", "Einsum"): einsum,
         ("", "Pad"): pad,
-        ("", "LSTM"): lstm,
         ("ai.onnx.preview", "FlexAttention"): flex_attention,
     }
 )

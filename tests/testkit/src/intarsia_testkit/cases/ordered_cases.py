@@ -111,6 +111,9 @@ def recurrent_cases() -> Iterator[Case]:
         whole = (r * 127).astype(np.int8)
         scale = random_array(rng, (4 * hidden,), "float32", 0, 0.01)
         yield Case("nn.lstm", (x, first, cell, whole, scale), attrs, (3, 4))
+        own = random_array(rng, (3 * hidden,), "float32", -1, 1)
+        attrs = {"reverse": reverse, "peepholes": True}
+        yield Case("nn.lstm", (x, first, cell, r, own), attrs, (3, 4))
         bias = random_array(rng, (3 * hidden,), "float32", -1, 1)
         short = [np.ascontiguousarray(each[..., : 3 * hidden]) for each in (x, r)]
         for before in (False, True):
