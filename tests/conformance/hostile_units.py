@@ -378,8 +378,8 @@ FORMATS: dict[str, tuple[Callable[[], Built], str]] = {
     "shared-library": (compiled(float_model, "llvm"), "shared-library"),
     "llvm-object": (unlinked, "llvm-object"),
     "c": (compiled(float_model, "c"), "shared-library"),
-    "dnnl": (compiled(float_model, "dnnl, llvm"), "dnnl"),
-    "dnnl-int8": (compiled(residual_net, "dnnl, llvm"), "dnnl"),
+    "dnnl": (compiled(float_model, "dnnl -min-gain=0, llvm"), "dnnl"),
+    "dnnl-int8": (compiled(residual_net, "dnnl -min-gain=0, llvm"), "dnnl"),
     "ethos-u": (
         compiled(channelled_residual_net, "ethos-u -simulate, llvm"),
         "ethos-u-simulator",

@@ -154,7 +154,10 @@ def test_no_rows_are_not_one_row(text: str) -> None:
     made, width = parsed(text), 3 if "3" in text.partition("x)")[0] else 1
     check(made, *({"x": floats(n, 1, width)} for n in (2, 0, 5)))
     executable = intarsia.build(made, "llvm").load(threads=1)
-    with executable, pytest.raises(ModelError, match="an open size of 1 is left out: 1, more than"):
+    with (
+        executable,
+        pytest.raises(ModelError, match="an open size of 1 is left out .*: 1, more than"),
+    ):
         executable.run({"x": floats(1, 1, width)})
 
 

@@ -80,3 +80,18 @@ def test_other_activations_are_refused_by_their_reason() -> None:
     data = layer("RNN", "reverse", starts=False, activations=["Softsign"])
     with collecting_guards(), pytest.raises(UnsupportedError, match="the usual activations"):
         from_onnx(data)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_long_sequences_of_a_known_length_are_not_unrolled(op: str) -> None:
+    data = layer(op, "bidirectional", starts=False)
+    shapes = {"x": (600, 2, SIZE), "lengths": (2,)}
+    rng = np.random.default_rng(5)
+    given = {
+        "x": rng.standard_normal(shapes["x"]).astype(np.float32),
+        "lengths": np.array([600, 417], np.int32),
+    }
+    wanted = onnxruntime.InferenceSession(data).run(None, given)
+    with intarsia.build(data, "llvm", shapes=shapes).load(threads=1) as executable:
+        for mine, theirs in zip(executable.run(given).values(), wanted, strict=True):
+            np.testing.assert_allclose(mine, theirs, atol=1e-5)

@@ -225,7 +225,7 @@ def test_refusal(row: tuple) -> None:
 LSTM_ROWS: list[tuple] = [
     ({}, {"shape": (4, 2)}, 3, "three dimensions"),
     ({"direction": "up"}, {}, 3, "direction='up'"),
-    ({}, {"shape": (600, 1, 3)}, 4, "600 steps"),
+    ({"activations": ["Relu", "Tanh", "Tanh"]}, {"shape": (600, 2, 3)}, 4, "600 steps"),
     ({"clip": 1.0}, {}, 4, "clip or input_forget"),
     ({"activation_alpha": [1.0]}, {}, 4, "activation_alpha"),
     ({"direction": "bidirectional"}, {}, 3, "input 1 must have shape"),

@@ -91,10 +91,10 @@ def register_tile(
         is_one_of_several: Whether the kernel has tiles of several sizes (``tile_stores.py``).
         divisor: A number that divides the innermost extent, where the run knows that.
     """
-    lanes, vectors = tiling.lanes, -(-columns // tiling.lanes)
-    size, fetched, dtype = (rows, columns, lanes), weight_prefetch, tiling.sums or dtype
+    lanes, fetched, dtype = tiling.lanes, weight_prefetch, tiling.sums or dtype
     partial_sums, extents = _partial_sums(tiling, largest, steps, initial or words, divisor)
-    acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, MemoryScope.REGISTER)
+    shape = (partial_sums * rows, -(-columns // lanes) * lanes)
+    acc = Buffer("acc", shape, dtype, MemoryScope.REGISTER)
     by_lanes = lane_loop(tiling, acc, (rows, _unrolled_rows), (left, right), steps, fetched)
 
     def nest(step: tuple[PrimExpr, ...]) -> Stmt:
@@ -116,7 +116,7 @@ def register_tile(
     start, body = (initial, nest(())) if words is None else words.tile(acc, rows, lanes, fetched)
     stored = (rows, columns, stored_lanes(tiling, epilogue, dtype))
     stores = tile_stores(acc, stored, epilogue, is_looped=is_one_of_several)
-    near = operands_fetched(tiling, epilogue, size, dtype)
+    near = operands_fetched(tiling, epilogue, (rows, columns, lanes), dtype)
     return Allocate(acc, seq(*near, _cleared(acc, lanes, start), body, stores))
 
 

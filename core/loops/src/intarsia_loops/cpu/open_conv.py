@@ -35,6 +35,7 @@ convolution algorithm", 2019), with addresses computed instead of looked up.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import cast
 
@@ -72,12 +73,7 @@ from .open_strips import (
 from .panel import flat_rows
 from .prefetch import prefetch_next_open_block
 from .row_tiles import EvenTiles, RowTiles
-from .shared_tiles import (
-    SharedTiles,
-    TileOperands,
-    even_tiles,
-    shares_tiles,
-)
+from .shared_tiles import SharedTiles, TileOperands, even_tiles, shares_tiles
 from .strip_fill import fill_strip
 from .tile_stores import TileEpilogue
 from .tiling import CpuTiling, column_parts, for_width
@@ -324,22 +320,24 @@ class _OpenConv:
 
     def _by_blocks(self, work: StripItem, read: StripReader) -> Stmt:
         """Compute the blocks of channels of an item one after the other."""
-        conv = self._conv
-        first, behind = work.blocks
-        results = work.height * work.width
+        conv, (first, behind) = self._conv, work.blocks
         if self._is_shared:
-            return self._by_shared_tiles(work, read)
-        small = min(_SMALL, self._tile)
-        tiles = RowTiles(results, tuple(dict.fromkeys((self._tile, small))), (small,))
-        counts, bound = tiles.counts("tiles")
+            even = even_tiles(work.width, self._tile)
+            bound = even.bound()
+            one = partial(self._shared_block, work, read, even)
+        else:
+            small = min(_SMALL, self._tile)
+            sizes = tuple(dict.fromkeys((self._tile, small)))
+            tiles = RowTiles(work.height * work.width, sizes, (small,))
+            counts, bound = tiles.counts("tiles")
+            one = partial(self._tiles, work, read, tiles, counts)
         stmts: list[Stmt] = []
         for start, count, used in column_parts(conv.columns, conv.weight.shape[2]):
             low, high = maximum(first, start), minimum(behind, start + count)
 
             def block(n: PrimExpr, low: PrimExpr = low, used: int = used) -> Stmt:
                 number = TirVar("block")
-                body = self._tiles(work, read, (number, used), tiles, counts)
-                return LetStmt(number, low + n, body)
+                return LetStmt(number, low + n, one((number, used)))
 
             stmts.append(serial(maximum(high - low, 0), block, "n"))
         return let_all(bound, seq(*stmts))
@@ -353,26 +351,10 @@ class _OpenConv:
         is_deep = prod(self._steps) >= _SHARED_DEPTH
         return is_row and is_plain and is_deep and shares_tiles(tiling)
 
-    def _by_shared_tiles(self, work: StripItem, read: StripReader) -> Stmt:
-        """Compute the blocks of channels of a row by procedures (``shared_tiles.py``)."""
-        conv, even = self._conv, even_tiles(work.width, self._tile)
-        first, behind = work.blocks
-        stmts: list[Stmt] = []
-        for start, count, used in column_parts(conv.columns, conv.weight.shape[2]):
-            low, high = maximum(first, start), minimum(behind, start + count)
-
-            def block(n: PrimExpr, low: PrimExpr = low, used: int = used) -> Stmt:
-                number = TirVar("block")
-                loop = self._shared_block(work, read, (number, used), even)
-                return LetStmt(number, low + n, loop)
-
-            stmts.append(serial(maximum(high - low, 0), block, "n"))
-        return let_all(even.bound(), seq(*stmts))
-
     def _shared_block(
-        self, work: StripItem, read: StripReader, part: tuple[PrimExpr, int], even: EvenTiles
+        self, work: StripItem, read: StripReader, even: EvenTiles, part: tuple[PrimExpr, int]
     ) -> Stmt:
-        """Compute a block of channels of a row; arguments as of :meth:`_tiles`."""
+        """Compute a block of channels of a row by procedures; arguments as of :meth:`_tiles`."""
         conv, (number, used) = self._conv, part
         window, weight = conv.window, conv.weight
         width, steps, lanes = weight.shape[2], self._steps_inside(work), self._tiling.lanes
@@ -412,18 +394,18 @@ class _OpenConv:
         self,
         work: StripItem,
         read: StripReader,
-        block: tuple[PrimExpr, int],
         tiles: RowTiles,
         counts: Sequence[PrimExpr],
+        block: tuple[PrimExpr, int],
     ) -> Stmt:
         """Compute one block of channels of a strip, tile by tile.
 
         Args:
             work: What is computed.
             read: How a result reads what it is computed from.
-            block: Number of the block in its group, and columns of it that are there.
             tiles: How tiles cover the results.
             counts: How many there are of each size.
+            block: Number of the block in its group, and columns of it that are there.
         """
         stmts: list[Stmt] = []
         output = (self._conv.data.shape[0], *self._conv.window.output)

@@ -114,14 +114,8 @@ def _direction(
     first = _initial(node, 5, index, batch, hidden)
     if is_lstm:
         cells = _initial(node, 6, index, batch, hidden)
-        own_gates = peepholes(node, index)
-        attrs = recurrent.Lstm.Attrs(
-            reverse=backward,
-            quantize_state=quantized is not None,
-            peepholes=own_gates is not None,
-        )
-        more = () if own_gates is None else (own_gates,)
-        result = node.call(recurrent.Lstm, product, first, cells, *weights, *more, attrs=attrs)
+        given = product, first, cells, *weights
+        result = _lstm(node, index, given, reverse=backward, rounds=quantized is not None)
     elif is_plain:
         names = [name.lower() for name in node.strings("activations")] or ["tanh"]
         plain = recurrent_plain.Rnn.Attrs(reverse=backward, activation=names[index % len(names)])
@@ -139,6 +133,16 @@ def _direction(
         states = _reversed(node, states) if is_reversed else states
         states = node.call(compare.Where, inside, states, node.scalar(0.0, dtype_of(x)))
     return (states, last, *cells_left)
+
+
+def _lstm(
+    node: NodeContext, index: int, given: Sequence[Expr], *, reverse: bool, rounds: bool
+) -> Expr:
+    """Return an LSTM with what its gates see of the cell; ``rounds`` means products of bytes."""
+    seen = peepholes(node, index)
+    is_seen, more = seen is not None, () if seen is None else (seen,)
+    attrs = recurrent.Lstm.Attrs(reverse=reverse, quantize_state=rounds, peepholes=is_seen)
+    return node.call(recurrent.Lstm, *given, *more, attrs=attrs)
 
 
 def _reversed(node: NodeContext, x: Expr) -> Expr:

@@ -182,8 +182,6 @@ def _checked(node: NodeContext, batch_first: bool) -> tuple[int, int, int]:
     """Check what cannot be unrolled and return steps, batch and input size."""
     first, second, size = node.static_shape(0)
     steps, batch = (second, first) if batch_first else (first, second)
-    if not isinstance(steps, Dim) and not 1 <= steps <= MAX_STEPS:
-        raise node.unsupported(f"{steps} steps; 1 to {MAX_STEPS} can be unrolled")
     if node.optional(4) is not None and not _may_be(node.static_shape(4), (batch,)):
         raise node.model_error(f"the lengths {node.type_of(4)} are not one for each of {batch}")
     if node.has("clip") or node.integer("input_forget", 0):
@@ -198,12 +196,15 @@ def _takes_operator(
 ) -> bool:
     """Whether a layer becomes an operator; refuse those that cannot be unrolled either.
 
-    Those of open sizes do, and those of quantized products, whose steps are many nodes.
+    Those of open sizes do, those of quantized products, whose steps are many nodes, and those of
+    more steps than are unrolled.
 
     Raises:
-        UnsupportedError: The length is open, and the node asks for what no operator does.
+        UnsupportedError: The length is open, or too large to be unrolled, and the node asks for
+            what no operator does.
     """
-    if not isinstance(steps, Dim) and not isinstance(batch, Dim) and not quantized:
+    is_unrolled = not isinstance(steps, Dim) and 1 <= steps <= MAX_STEPS
+    if is_unrolled and not isinstance(batch, Dim) and not quantized:
         return False
     usual = {tuple(_ACTIVATIONS[name] for name in _DEFAULTS[node.op_type])}
     if node.op_type == "RNN":
@@ -215,6 +216,11 @@ def _takes_operator(
         raise node.unsupported(
             f"{node.op_type} over {steps} steps, other than float32 with the usual activations",
             "give every input a shape, e.g. --shape input:16,1,80",
+        )
+    if not fits and not is_unrolled:
+        raise node.unsupported(
+            f"{steps} steps, other than float32 with the usual activations;"
+            f" 1 to {MAX_STEPS} can be unrolled"
         )
     return fits
 
