@@ -156,7 +156,7 @@ def test_no_rows_are_not_one_row(text: str) -> None:
     executable = intarsia.build(made, "llvm").load(threads=1)
     with (
         executable,
-        pytest.raises(ModelError, match="an open size of 1 is left out .*: 1, more than"),
+        pytest.raises(ModelError, match=r"an open size of 1 is left out .*: 1, more than"),
     ):
         executable.run({"x": floats(1, 1, width)})
 

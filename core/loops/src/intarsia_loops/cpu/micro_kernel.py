@@ -93,8 +93,7 @@ def register_tile(
     """
     lanes, fetched, dtype = tiling.lanes, weight_prefetch, tiling.sums or dtype
     partial_sums, extents = _partial_sums(tiling, largest, steps, initial or words, divisor)
-    shape = (partial_sums * rows, -(-columns // lanes) * lanes)
-    acc = Buffer("acc", shape, dtype, MemoryScope.REGISTER)
+    acc = _accumulators(partial_sums * rows, columns, lanes, dtype)
     by_lanes = lane_loop(tiling, acc, (rows, _unrolled_rows), (left, right), steps, fetched)
 
     def nest(step: tuple[PrimExpr, ...]) -> Stmt:
@@ -118,6 +117,11 @@ def register_tile(
     stores = tile_stores(acc, stored, epilogue, is_looped=is_one_of_several)
     near = operands_fetched(tiling, epilogue, (rows, columns, lanes), dtype)
     return Allocate(acc, seq(*near, _cleared(acc, lanes, start), body, stores))
+
+
+def _accumulators(rows: int, columns: int, lanes: int, dtype: DType) -> Buffer:
+    """Return the registers of sums: whole vectors of columns."""
+    return Buffer("acc", (rows, -(-columns // lanes) * lanes), dtype, MemoryScope.REGISTER)
 
 
 def _first_elements(
