@@ -80,7 +80,7 @@ def register_tile(
         rows: Of this tile.
         columns: Of this tile; lanes behind them are not stored.
         largest: Rows and columns of the kernel's largest tile, whose order of sums all tiles have.
-        steps: Extents of the loops over K, outermost first.
+        steps: Extents of the loops over K, outermost first; ``divisor`` divides an open last one.
         left: ``left(row, step)``: the element of A to broadcast.
         right: ``right(step, column)``: the element of packed B.
         epilogue: ``epilogue(row, column, sum)`` stores a result.
@@ -89,7 +89,6 @@ def register_tile(
         initial: ``initial(row, column)``: what a sum starts from, not zero.
         words: Of B, in an order of their own: ``steps`` and ``right`` are not used then.
         is_one_of_several: Whether the kernel has tiles of several sizes (``tile_stores.py``).
-        divisor: A number that divides the innermost extent, where the run knows that.
     """
     lanes, fetched, dtype = tiling.lanes, weight_prefetch, tiling.sums or dtype
     partial_sums, extents = _partial_sums(tiling, largest, steps, initial or words, divisor)
@@ -110,13 +109,13 @@ def register_tile(
             return store(acc, (acc_row, column), _added(tiling, total, a, b))
 
         body = _each_accumulator(acc, lanes, multiply_add)
-        return body if fetched is None else fetched.around(body, step, extents, (rows, lanes))
+        return fetched.around(body, step, extents, (rows, lanes)) if fetched else body
 
     start, body = (initial, nest(())) if words is None else words.tile(acc, rows, lanes, fetched)
     stored = (rows, columns, stored_lanes(tiling, epilogue, dtype))
-    stores = tile_stores(acc, stored, epilogue, is_looped=is_one_of_several)
+    last = tile_stores(acc, stored, epilogue, is_looped=is_one_of_several)
     near = operands_fetched(tiling, epilogue, (rows, columns, lanes), dtype)
-    return Allocate(acc, seq(*near, _cleared(acc, lanes, start), body, stores))
+    return Allocate(acc, seq(*near, _cleared(acc, lanes, start), body, last))
 
 
 def _accumulators(rows: int, columns: int, lanes: int, dtype: DType) -> Buffer:
