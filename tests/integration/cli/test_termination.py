@@ -20,6 +20,7 @@ from typing import cast
 import pytest
 from tests.unit.host.installed import install
 
+from intarsia.cli import process
 from intarsia.cli.process import Termination
 from intarsia.host.discovery import find_plugins
 from intarsia.host.trial import try_plugin
@@ -274,6 +275,20 @@ def test_in_a_destructor_it_comes_once_more(
     with pytest.raises(KeyboardInterrupt):
         time.sleep(10)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("termination")
+def test_a_second_one_does_not_end_what_repeats_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+
+    def send_later(number: int) -> None:
+        sent.append(number)
+        if len(sent) == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(process, "_send_later", send_later)
+    Destroyed(lambda: signal.raise_signal(signal.SIGINT))
+    assert sent == [signal.SIGINT, signal.SIGINT]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType
 
 import pytest
 
@@ -22,7 +23,12 @@ def interrupts() -> Iterator[Interrupts]:
     made = Interrupts()
     yield made
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert sys.unraisablehook != made._keep
+    assert not is_kept(made)
+
+
+def is_kept(interrupts: Interrupts) -> bool:
+    """Whether exceptions that nobody gets come to ``interrupts``."""
+    return getattr(sys.unraisablehook, "__self__", None) is interrupts._unraised
 
 
 def poll_of(interrupts: Interrupts) -> Callable[[], int]:
@@ -69,7 +75,14 @@ def test_what_a_handler_raises_in_the_callback_is_not_lost(
         interrupts.complete()
 
 
-def test_other_exceptions_that_nobody_gets_go_to_the_hook_before(
+def test_no_second_interruption_ends_what_keeps_the_first(interrupts: Interrupts) -> None:
+    interrupts.begin()
+    assert is_kept(interrupts)
+    assert isinstance(sys.unraisablehook, BuiltinFunctionType)  # Python handles no signal in it
+    interrupts.complete()
+
+
+def test_other_exceptions_that_nobody_gets_go_to_the_hook_behind_the_run(
     interrupts: Interrupts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[object] = []
@@ -83,8 +96,10 @@ def test_other_exceptions_that_nobody_gets_go_to_the_hook_before(
     monkeypatch.setattr(sys, "unraisablehook", hook)
     interrupts.begin()
     ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.cast(callback := CALL(fail), ctypes.c_void_p).value)()
-    assert seen == [ValueError]
+    assert poll_of(interrupts)() == 1
+    assert not seen
     interrupts.complete()
+    assert seen == [ValueError]
     assert sys.unraisablehook is hook
     assert callback
 

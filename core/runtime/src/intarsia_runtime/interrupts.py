@@ -5,7 +5,8 @@ Python handles signals between its own instructions, so compiled code that loops
 (``poll`` of :mod:`intarsia_runtime.artifact.plan`). Once a run takes long, what arrives is noted,
 and handled when compiled code has returned. Short runs leave the handlers alone: to change one
 takes 4 µs. An exception that a handler raises inside of a callback reaches nobody but
-``sys.unraisablehook``, and what ctypes then returns is not defined; so it is kept there.
+``sys.unraisablehook``, and what ctypes then returns is not defined; so it is kept there, by a
+function of C: one of Python could be interrupted once more, and both would be lost.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._arrived: int | None = None
-        self._lost: BaseException | None = None
+        self._unraised: list[UnraisableHookArgs] = []
         self._hook: Callable[[UnraisableHookArgs], object] | None = None
         self._start: float | None = None
         self._handlers: dict[int, Handler] = {}
@@ -48,24 +49,24 @@ class Interrupts:
     def begin(self) -> None:
         """Keep what a handler raises in a callback; called before each run."""
         if self._hook is None and threading.current_thread() is threading.main_thread():
-            self._hook, sys.unraisablehook = sys.unraisablehook, self._keep
-
-    def _keep(self, unraisable: UnraisableHookArgs) -> None:
-        raised = unraisable.exc_traceback
-        if raised is not None and raised.tb_frame.f_code is Interrupts._goes_on.__code__:
-            self._lost = unraisable.exc_value
-        elif self._hook is not None:
-            self._hook(unraisable)
+            self._unraised = []
+            self._hook, sys.unraisablehook = sys.unraisablehook, self._unraised.append
 
     def _goes_on(self) -> int:
         """Return 0 if loops must end."""
-        if self._arrived is not None or self._lost is not None:
+        if self._arrived is not None or any(map(self._is_lost, self._unraised)):
             return 0
         if self._start is None:
             self._start = time.monotonic()
         elif not self._handlers and time.monotonic() - self._start > LONG:
             self.note_signals()
         return 1
+
+    @staticmethod
+    def _is_lost(unraised: UnraisableHookArgs) -> bool:
+        """Whether a handler raised it while compiled code asked whether to go on."""
+        raised = unraised.exc_traceback
+        return raised is not None and raised.tb_frame.f_code is Interrupts._goes_on.__code__
 
     def note_signals(self) -> None:
         """Note what arrives from now on, instead of handling it; the main thread alone can."""
@@ -91,9 +92,11 @@ class Interrupts:
             signal.signal(number, handler)
         self._handlers = {}
         arrived, self._arrived = self._arrived, None
-        lost, self._lost = self._lost, None
-        if lost is not None:
-            raise lost
+        unraised, self._unraised = self._unraised, []
+        for each in unraised:
+            if self._is_lost(each) and each.exc_value is not None:
+                raise each.exc_value
+            sys.unraisablehook(each)
         if arrived is not None:
             signal.raise_signal(arrived)
 

@@ -31,7 +31,7 @@ from intarsia_runtime.guarded import UserInterrupt
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_IMPORTING = "<frozen importlib._bootstrap>"
+_DROPPING = (("cb", "<frozen importlib._bootstrap>"), ("_repeat", __file__))
 _LATER = 0.01  # seconds
 _HEEDED = (signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else (signal.SIGTERM,)
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -106,9 +106,10 @@ class Termination:
 
 
 def _drops_exceptions(frame: FrameType | None) -> bool:
-    """Whether code is the callback of a lock that importing a module no longer needs."""
-    code = None if frame is None else frame.f_code
-    return code is not None and (code.co_name, code.co_filename) == ("cb", _IMPORTING)
+    """Whether code is in ``_repeat``, or the callback of a lock that an import no longer needs."""
+    while frame and (frame.f_code.co_name, frame.f_code.co_filename) not in _DROPPING:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _repeat(
