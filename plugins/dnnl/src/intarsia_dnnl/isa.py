@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import warnings
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -86,14 +87,16 @@ def hides_tiles(cpuinfo: Path = CPUINFO) -> bool:
     return "amx_tile" in features and not describes_tiles(cpuinfo)
 
 
-@cache
 def describes_tiles(cpuinfo: Path = CPUINFO) -> bool:
     """Whether the processor has the CPUID leaf about tiles; so it is if the kernel does not say."""
-    for line in cpuinfo.read_text(errors="replace").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "cpuid level":
-            return int(value) >= _TILE_LEAF
-    return True
+    return int(first_processor(cpuinfo).get("cpuid level", _TILE_LEAF)) >= _TILE_LEAF
+
+
+@cache
+def first_processor(cpuinfo: Path = CPUINFO) -> Mapping[str, str]:
+    """Return what the kernel lists of the first processor, by its names of it."""
+    rows = cpuinfo.read_text(errors="replace").partition("\n\n")[0].splitlines()
+    return {key.strip(): value.strip() for key, _, value in (row.partition(":") for row in rows)}
 
 
 def keep_from_hidden_tiles(library: ctypes.CDLL, cpuinfo: Path = CPUINFO) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from intarsia_runtime.plugin import this_machine
 
-from .isa import CPUINFO, EXACT, usable_features
+from .isa import CPUINFO, EXACT, first_processor, usable_features
 from .narrow import gains_by_bfloat16
 from .target import DnnlOptions
 
@@ -89,9 +89,6 @@ def _rate(level: float, family: int | None) -> float:
 
 def _amd_family(cpuinfo: Path) -> int | None:
     """Return the family of a processor of AMD; ``None`` for others."""
-    found: dict[str, str] = {}
-    for line in cpuinfo.read_text(errors="replace").splitlines():
-        key, _, value = line.partition(":")
-        found.setdefault(key.strip(), value.strip())
-    is_amd = found.get("vendor_id") == "AuthenticAMD" and found.get("cpu family", "").isdecimal()
-    return int(found["cpu family"]) if is_amd else None
+    row = first_processor(cpuinfo)
+    is_amd = row.get("vendor_id") == "AuthenticAMD" and row.get("cpu family", "").isdecimal()
+    return int(row["cpu family"]) if is_amd else None

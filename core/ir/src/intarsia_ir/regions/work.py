@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ..graph.expr import Call, CallFunction, Function
 from ..graph.op import OpKind, closed_attrs
 from ..graph.types import TensorType, TupleType, Type
-from ..graph.typical import TYPICAL_VALUES, typical_type, typical_values
+from ..graph.typical import TYPICAL_VALUES, fitting_values, typical_type
 from ..graph.walk import post_order
 
 HEAVY = frozenset({OpKind.ANCHOR, OpKind.REDUCTION, OpKind.OPAQUE})
@@ -79,7 +79,7 @@ def count_bytes(*types: Type, values: Mapping[str, int] = TYPICAL_VALUES) -> int
 
 def border_bytes(main: Function) -> int:
     """Return the bytes that calls of regions read and return in one run of ``main``."""
-    total, typical = 0, typical_values(main.params)
+    total, typical = 0, fitting_values(main)
     for node in post_order(main.body):
         if isinstance(node, CallFunction):
             types = (node.type, *(arg.type for arg in node.args))

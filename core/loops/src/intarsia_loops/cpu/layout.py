@@ -29,7 +29,7 @@ from intarsia_ir.graph.expr import (
 )
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, TupleType
-from intarsia_ir.graph.typical import BATCH, typical_values
+from intarsia_ir.graph.typical import BATCH, fitting_values
 from intarsia_ir.graph.walk import children, post_order, with_children
 from intarsia_ir.ops import qnn_linear
 from intarsia_ir.ops.binary import Add
@@ -116,7 +116,7 @@ def use_channels_last(function: Function, tiling: CpuTiling, *, winograd: bool =
         tiling: Register tile of the machine.
         winograd: Whether 3x3 convolutions that gain by Winograd's method are computed so.
     """
-    sizes, nodes = typical_values(function.params), list(post_order(function.body))
+    sizes, nodes = fitting_values(function), list(post_order(function.body))
     calls = [node for node in nodes if isinstance(node, Call)] if sizes else []
     flops = sum(count_flops(node, sizes) for node in calls)
     layout = _Layout(tiling, winograd, sizes, flops, users_of(function))
