@@ -236,6 +236,21 @@ def mean_0(p0: float32[5, 20], out0: float32[5] out):
     )
 
 
+def test_elements_repeated_few_times_are_stored_one_by_one(graphs):
+    x = graphs.var("x", 5, 20, 1)
+    repeated = graphs.apply("broadcast_to", x, shape=(5, 20, 2))
+    (kernel,) = graphs.check(repeated, x).module.functions
+    assert (
+        print_func(kernel)
+        == """\
+def broadcast_to_0(p0: float32[100], out0: float32[100, 2] out):
+  for i0 in serial(100):
+    out0[i0, 0] = p0[i0]
+    out0[i0, 1] = p0[i0]
+"""
+    )
+
+
 def test_element_wise_loops_collapse(graphs):
     x = graphs.var("x", 2, 3, 5, 1)
     (kernel,) = graphs.check(graphs.apply("nn.relu", x), x).module.functions

@@ -29,7 +29,7 @@ from intarsia_ir.tir.expr import (
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_ir.tir.stmt import Allocate, For, ForKind, LetStmt, Seq, Stmt, Store
 from intarsia_ir.tir.tensor import ArgReduction, Axis, Reduction, Tensor, extents
-from intarsia_ir.tir.walk import map_statement, rewrite, substitute
+from intarsia_ir.tir.walk import map_statement, post_order, rewrite, substitute
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim, Size
 
@@ -45,6 +45,9 @@ BLOCK = 4096
 
 _DEEP = 16
 """Elements of a reduction from which on several vectors of results are computed at once."""
+
+_FEW = 4
+"""Neighbours that are stored one by one, if they are the same element."""
 
 Place: TypeAlias = "dict[TirVar, PrimExpr]"
 Emit: TypeAlias = "Callable[[PrimExpr], Stmt]"
@@ -148,12 +151,22 @@ class Nest(Struct, frozen=True):
             value, places = hoisted_places(value, last.var)
             loop = For(at, index(last.extent), ForKind.SERIAL, store(at))
             return self._outer(with_places(loop, places))
+        if isinstance(value, Load) and self._is_repeated(value, last):
+            return self._outer(Seq(tuple(store(index(at)) for at in range(last.extent))))
         # Of a loop that copies a vector, compilers make a call, which takes longer than the loop.
         abreast = 2 if isinstance(value, Load) else 1
         if len(self.axes) == 1 and self.parallel and typical(last.extent) >= 2 * BLOCK:
             return self._blocks(last, store, abreast)
         loops = vector_loops(last, self.lanes, store, overlap=self.overlap, abreast=abreast)
         return self._outer(loops)
+
+    def _is_repeated(self, value: Load, last: Axis) -> bool:
+        """Whether an element is repeated along the innermost axis, few times.
+
+        Compilers load vectors of such elements then, and interleave them.
+        """
+        few = not isinstance(last.extent, Dim) and last.extent <= _FEW < self.lanes
+        return few and len(self.axes) > 1 and last.var not in set(post_order(value))
 
     def _range(self, part: Range, last: Axis) -> Stmt:
         """Store the elements of part of the innermost axis."""
