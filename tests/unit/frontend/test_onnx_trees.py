@@ -209,6 +209,8 @@ REFUSED = [
      "of one target with post_transform=LOGISTIC"),
     ({"aggregate_function": "MEDIAN"}, ModelError, "aggregate_function='MEDIAN' is not defined"),
     ({"target_ids": [0, 1, 0, 1, 1, 0, 1, 7]}, ModelError, r"node \(5, 6\), target 7"),
+    ({"target_ids": [0, 1]}, ModelError, "different lengths: target_treeids 8, .* target_ids 2, "),
+    ({"nodes_modes": ["LEAF"]}, ModelError, "different lengths: .* nodes_modes 1, "),
     ({"nodes_featureids": [9] * 14}, ModelError, "asks for feature 9 of 4"),
     ({"nodes_truenodeids": [1, 33, 5, 0, 0, 0, 0] * 2}, ModelError, "goes on where no node is"),
     ({"nodes_truenodeids": [1, 0, 5, 0, 0, 0, 0] * 2}, ModelError, "form a cycle"),

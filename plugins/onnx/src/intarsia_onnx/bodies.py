@@ -71,6 +71,7 @@ class FunctionBodies:
                     dim.Clear()
         del message.graph.value_info[:]
         give_classes_shapes(self._onnx, message)
+        _clear_trees(message)
         try:
             self._hide_long_vectors(message)
             inferred = self._onnx.shape_inference.infer_shapes(message, data_prop=True)
@@ -269,6 +270,16 @@ def _renamed(inner: Node, names: dict[str, str], outer: Node) -> Node:
         },
         span=outer.span,
     )
+
+
+def _clear_trees(message: Message) -> None:
+    """Clear the tables of decision trees, of millions of nodes: ONNX infers no type from them."""
+    for node in message.graph.node:
+        if node.op_type in ("TreeEnsembleClassifier", "TreeEnsembleRegressor"):
+            for attribute in node.attribute:
+                if attribute.name.startswith(("nodes_", "class_", "target_")):
+                    for field in ("ints", "floats", "strings"):
+                        attribute.ClearField(field)
 
 
 def _bind_attributes(nodes: Iterable[Message], values: dict[str, Message]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -26,6 +26,8 @@ from .fold import ConstantFolder
 from .graph import Attribute, Graph, Node
 from .run_sizes import Hole, Partial
 from .tensors import element_type
+
+_Item = TypeVar("_Item", int, float, str)
 
 
 class Narrow(Struct, frozen=True):
@@ -300,28 +302,22 @@ class NodeContext(Builder):
     def integers(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """Return a list-of-integers attribute."""
         value = self.node.attrs.get(name, default)
-        if isinstance(value, tuple):
-            items = tuple(item for item in value if isinstance(item, int))
-            if len(items) == len(value):
-                return items
+        if _is_all(value, int):
+            return value
         raise self._bad_attribute(name, "a list of integers")
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """Return a list-of-floats attribute; empty if not set."""
         value = self.node.attrs.get(name, ())
-        if isinstance(value, tuple):
-            items = tuple(item for item in value if isinstance(item, float))
-            if len(items) == len(value):
-                return items
+        if _is_all(value, float):
+            return value
         raise self._bad_attribute(name, "a list of floats")
 
     def strings(self, name: str) -> tuple[str, ...]:
         """Return a list-of-strings attribute; empty if not set."""
         value = self.node.attrs.get(name, ())
-        if isinstance(value, tuple):
-            items = tuple(item for item in value if isinstance(item, str))
-            if len(items) == len(value):
-                return items
+        if _is_all(value, str):
+            return value
         raise self._bad_attribute(name, "a list of strings")
 
     def tensor(self, name: str) -> np.ndarray:
@@ -399,3 +395,8 @@ class NodeContext(Builder):
 
 Converted: TypeAlias = "Expr | Narrow | tuple[Expr | Narrow, ...]"
 Converter: TypeAlias = Callable[[NodeContext], Converted]
+
+
+def _is_all(value: Attribute | None, kind: type[_Item]) -> TypeGuard[tuple[_Item, ...]]:
+    """Whether an attribute is a list of elements of one type; lists may have millions of them."""
+    return isinstance(value, tuple) and all(issubclass(own, kind) for own in set(map(type, value)))

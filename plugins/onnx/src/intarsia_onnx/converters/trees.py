@@ -7,7 +7,7 @@ the other tests swap where a row goes on. Each leaf has a row of values, one for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -28,12 +28,14 @@ from .class_scores import (
     transformed_targets,
     two_scores,
 )
+from .node_names import NodeNames
 
 _MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 """Tests of nodes by their number in ``TreeEnsemble``; older operators have names."""
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+_MISSING = "nodes_missing_value_tracks_true"
 _EMPTY = {"MIN": np.inf, "MAX": -np.inf}
 
 
@@ -53,6 +55,11 @@ class _Forest(Struct):
     values: np.ndarray
 
 
+def _among(words: Sequence[str], wanted: frozenset[str]) -> np.ndarray:
+    """Return which words are wanted ones."""
+    return np.fromiter(map(wanted.__contains__, words), bool, len(words))
+
+
 def tree_ensemble(node: NodeContext) -> Expr:
     """Convert TreeEnsemble: inner nodes and leaves are listed apart."""
     kind = numpy_dtype(dtype_of(node.input(0)))
@@ -65,7 +72,7 @@ def tree_ensemble(node: NodeContext) -> Expr:
         numbers = np.array(node.integers(f"nodes_{side}nodeids"), np.int64)
         is_leaf = np.array(node.integers(f"nodes_{side}leafs"), bool)
         sides.append(np.where(is_leaf, numbers + inner, numbers))
-    missing = node.integers("nodes_missing_value_tracks_true", (0,) * inner)
+    missing = node.integers(_MISSING, (0,) * inner)
     aggregate = _AGGREGATES[node.integer("aggregate_function", 1)]
     values = np.full((inner + leaves, targets), _EMPTY.get(aggregate, 0.0), kind)
     values[inner + np.arange(leaves), list(owners)] = weights
@@ -127,48 +134,57 @@ def _named_forest(
     kind = np.dtype(np.float64 if doubles else np.float32)
     if dtype_of(node.input(0)) is not (DType.FLOAT64 if doubles else DType.FLOAT32):
         raise node.unsupported(f"{node.op_type} of {dtype_of(node.input(0))}")
-    names = list(zip(node.integers("nodes_treeids"), node.integers("nodes_nodeids"), strict=True))
-    place = {name: number for number, name in enumerate(names)}
-    modes = [mode.removeprefix("BRANCH_") for mode in node.strings("nodes_modes")]
-    is_leaf = np.array([mode == "LEAF" for mode in modes])
-    splits = node.tensor("nodes_values_as_tensor") if doubles else node.numbers("nodes_values")
-    own = np.arange(len(names))
+    names = NodeNames.of(node.integers("nodes_treeids"), node.integers("nodes_nodeids"))
+    modes = node.strings("nodes_modes")
+    values = "nodes_values_as_tensor" if doubles else "nodes_values"
+    lists = ("treeids", "nodeids", "modes", "truenodeids", "falsenodeids", "featureids")
+    _check_lengths(node, [*(f"nodes_{name}" for name in lists), values, _MISSING])
+    test_of = {mode: mode.removeprefix("BRANCH_") for mode in set(modes)}
+    is_leaf = _among(modes, frozenset(mode for mode, test in test_of.items() if test == "LEAF"))
+    splits = node.tensor(values) if doubles else node.numbers(values)
+    own = np.arange(len(names.trees))
     sides: list[np.ndarray] = []
     for side in ("true", "false"):
-        numbers = node.integers(f"nodes_{side}nodeids")
-        rows = [place.get((tree, n), -1) for (tree, _), n in zip(names, numbers, strict=True)]
+        rows = names.rows(names.trees, node.integers(f"nodes_{side}nodeids"))
         sides.append(np.where(is_leaf, own, rows))
-    missing = node.integers("nodes_missing_value_tracks_true", (0,) * len(names))
-    tests = ["LEQ" if mode == "LEAF" else mode for mode in modes]
+    missing = node.integers(_MISSING, (0,) * len(own))
+    test_of |= {mode: "LEQ" for mode, test in test_of.items() if test == "LEAF"}
+    tests = list(map(test_of.__getitem__, modes))
     features = node.integers("nodes_featureids")
     forest = _forest(node, tests, features, np.asarray(splits, kind), sides, missing, 0)
-    forest.values = _weights(
-        node, what, place, np.full((len(names), targets), _EMPTY.get(aggregate, 0.0), kind)
-    )
-    first: dict[int, int] = {}
-    for number, (tree, _) in enumerate(names):
-        first.setdefault(tree, number)
-    forest.roots = np.array(list(first.values()), np.int64)
+    start = _EMPTY.get(aggregate, 0.0)
+    forest.values = _weights(node, what, names, np.full((len(own), targets), start, kind))
+    forest.roots = np.sort(np.unique(names.trees, return_index=True)[1])
     base = node.numbers("base_values") if node.has("base_values") else ()
     if node.has("base_values_as_tensor"):
         base = tuple(node.tensor("base_values_as_tensor").tolist())
     return forest, np.asarray(base, kind)
 
 
-def _weights(
-    node: NodeContext, what: str, place: Mapping[tuple[int, int], int], values: np.ndarray
-) -> np.ndarray:
+def _check_lengths(node: NodeContext, names: Sequence[str]) -> None:
+    """Check that those of these attributes that are there have equally many elements."""
+    lists = {name: node.node.attrs[name] for name in names if node.has(name)}
+    counts = {name: len(one) for name, one in lists.items() if isinstance(one, tuple | np.ndarray)}
+    if len(set(counts.values())) > 1:
+        found = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise node.model_error(f"lists that belong together have different lengths: {found}")
+
+
+def _weights(node: NodeContext, what: str, names: NodeNames, values: np.ndarray) -> np.ndarray:
     """Add the weights of leaves to ``values``, which has a row for each node."""
-    name = f"{what}_weights_as_tensor"
-    weights = node.tensor(name) if node.has(name) else node.numbers(f"{what}_weights")
-    trees_, nodes = node.integers(f"{what}_treeids"), node.integers(f"{what}_nodeids")
-    owners = zip(trees_, nodes, strict=True)
-    for owner, target, weight in zip(owners, node.integers(f"{what}_ids"), weights, strict=True):
-        row = place.get(owner)
-        if row is None or not 0 <= target < values.shape[1]:
-            raise node.model_error(f"a weight is given for node {owner}, {what} {target}")
-        old = values[row, target]
-        values[row, target] = old + weight if np.isfinite(old) else weight
+    tensor, listed = f"{what}_weights_as_tensor", f"{what}_weights"
+    weights = node.tensor(tensor) if node.has(tensor) else node.numbers(listed)
+    ids = (f"{what}_treeids", f"{what}_nodeids", f"{what}_ids")
+    _check_lengths(node, [*ids, tensor if node.has(tensor) else listed])
+    owners = [np.array(node.integers(f"{what}_{own}ids"), np.int64) for own in ("tree", "node")]
+    targets, weights = np.array(node.integers(f"{what}_ids"), np.int64), np.asarray(weights)
+    rows = names.rows(*owners)
+    wrong = np.flatnonzero((rows < 0) | (targets < 0) | (targets >= values.shape[1]))
+    if len(wrong):
+        owner = tuple(int(ids[wrong[0]]) for ids in owners)
+        raise node.model_error(f"a weight is given for node {owner}, {what} {targets[wrong[0]]}")
+    values[rows, targets] = -0.0  # what weights are added to, in the place of an infinite number
+    np.add.at(values, (rows, targets), weights.astype(values.dtype))
     return values
 
 
@@ -198,12 +214,11 @@ def _forest(
     leaves: int,
 ) -> _Forest:
     """Return tables of nodes, with ``leaves`` more at the end; trees and values are still empty."""
-    tests = np.array(modes)
     unknown = set(modes) - set(_MODES[:4])
     if unknown:
         raise node.never_supported(f"{node.op_type} with tests {', '.join(sorted(unknown))}")
-    swapped = np.isin(tests, ("GTE", "GT"))
-    strict = np.isin(tests, ("LT", "GTE"))
+    swapped = _among(modes, frozenset(("GTE", "GT")))
+    strict = _among(modes, frozenset(("LT", "GTE")))
     before = np.nextafter(splits, np.array(-np.inf, splits.dtype))
     true, false = sides
     table = np.zeros((len(modes) + leaves, 4), np.int64)
@@ -232,7 +247,7 @@ def _depths(node: NodeContext, forest: _Forest) -> np.ndarray:
         reached, whose = reached[inner], whose[inner]
         if not len(reached):
             return depths
-        depths[np.unique(whose)] += 1
+        depths[whose] += 1  # once, however often a tree is there
         if len(reached) > len(table):
             break  # more than there are: a node has two ways to it
         reached, whose = table[reached, 1:3].reshape(-1), np.repeat(whose, 2)
