@@ -15,9 +15,12 @@ from intarsia_ir.graph.expr import Expr, Function, Var, constant
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.tir.forward import procedures
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import TensorModule
 from intarsia_ir.tir.stmt import Invoke
+from intarsia_ir.tir.text import parse_funcs, print_funcs
+from intarsia_ir.tir.verify import verify_func
 from intarsia_ir.tir.walk import statements
 from intarsia_llvm.emit.module import emit_module, emit_parts
 from intarsia_llvm.lowering import lower_function
@@ -27,6 +30,7 @@ from intarsia_loops.cpu.legalize import legalize_for_cpu
 from intarsia_loops.targets import LoopTarget
 from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply
+from intarsia_testkit.kernel_structure import kernel_structure
 
 M, N = variable("M"), variable("N")
 
@@ -88,6 +92,28 @@ def test_products_of_other_sizes_call_one_procedure(target: LoopTarget[LlvmOptio
     assert len({*calls}) == 1
     text = emit_module(module, machine(target.options), 1)
     assert re.findall(r"define \w+ void @(tiles_\w+)", text) == [calls[0]]
+
+
+@pytest.mark.parametrize("model", [layers(320, 512, 256), attention(64), sound(64, 3)])
+def test_kernels_that_call_procedures_are_verified_and_read_back(
+    target: LoopTarget[LlvmOptions], model: IRModule
+) -> None:
+    kernels = lowered(model, target).functions
+    text = print_funcs(kernels)
+    again = parse_funcs(text)
+    assert print_funcs(again) == text
+    for kernel, read in zip(kernels, again, strict=True):
+        verify_func(kernel)
+        same = kernel_structure(read) == kernel_structure(kernel)
+        assert same, kernel.name
+
+
+def test_the_dump_has_a_shared_procedure_once(tmp_path: Path) -> None:
+    intarsia.build(layers(320, 512, 256), "llvm -mcpu=haswell", dump_ir=tmp_path)
+    texts = [path.read_text() for path in sorted(tmp_path.rglob("*.txt"))]
+    (text,) = [text for text in texts if "kernel::tiles_" in text]
+    assert len(re.findall(r"^procedure tiles_", text, re.MULTILINE)) == 1
+    assert len(procedures(parse_funcs(text))) == 1
 
 
 def test_a_procedure_is_declared_where_another_part_has_it(

@@ -9,6 +9,7 @@ import pytest
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.evaluate import ExprEvaluator
 from intarsia_ir.tir.expr import IntImm, const, size_variable
+from intarsia_ir.tir.forward import procedures
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.passes.specialize import specialize
@@ -61,19 +62,20 @@ def test_even_tiles_cover_all_rows_once_at_the_least_cost(largest: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("largest", "depth", "outputs", "counts"),
+    ("largest", "depth", "outputs", "shared", "counts"),
     [
-        (14, 3, 3, (0, 1, 2, 5, 13, 14, 15, 31)),
-        (14, 2, 11, (1, 9, 40)),
-        (6, 4, 11, (1, 3, 5, 7, 15)),
-        (9, 1024, 3, (1, 10)),
+        (14, 3, 3, False, (0, 1, 2, 5, 13, 14, 15, 31)),
+        (14, 2, 11, False, (1, 9, 40)),
+        (6, 4, 11, False, (1, 3, 5, 7, 15)),
+        (9, 1024, 3, False, (1, 10)),
+        (4, 257, 11, True, (0, 1, 6)),
     ],
 )
 def test_every_row_is_computed(
-    largest: int, depth: int, outputs: int, counts: tuple[int, ...]
+    largest: int, depth: int, outputs: int, shared: bool, counts: tuple[int, ...]
 ) -> None:
     """Rows of 1024 elements are copied for large tiles, as they lie in one set of a cache."""
-    tiling, lanes = CpuTiling(4, largest), 4
+    tiling, lanes = CpuTiling(4, largest, shares_tiles=shared), 4
     blocks = -(-outputs // (2 * lanes))
     a = Buffer("a", (variable("M"), depth), DType.FLOAT32)
     b = Buffer("b", (blocks, depth, 2 * lanes), DType.FLOAT32)
@@ -85,6 +87,7 @@ def test_every_row_is_computed(
     body = open_dense_loops(tiling, flat_rows(a), b, outputs, stored, [variable("M")])
     kernel = PrimFunc("product", (a, b, c), 1, body, sizes=(size_variable("M"),))
     verify_func(kernel)
+    assert bool(procedures([kernel])) is shared
     rng = np.random.default_rng(largest)
     weight = rng.integers(-2, 3, b.shape).astype(np.float32)
     columns = weight.transpose(1, 0, 2).reshape(depth, -1)[:, :outputs]

@@ -32,9 +32,10 @@ class _Structure:
 
     def func(self, func: PrimFunc) -> tuple[object, ...]:
         params = [(self._owner(b), b.shape, b.dtype, b.scope) for b in func.params]
+        sizes = tuple(self._owner(size) for size in func.sizes)
         body = self._stmts(func.body)
         made = tuple(self._numbers)
-        return (func.name, func.outputs, func.scratch, tuple(params), body, made)
+        return (func.name, func.outputs, func.scratch, tuple(params), sizes, body, made)
 
     def _owner(self, owner: Buffer | TirVar) -> int:
         return self._owners.setdefault(owner, len(self._owners))
@@ -69,6 +70,8 @@ class _Structure:
                 found += [self._owner(value), value.dtype, value.lanes]
             elif isinstance(value, float):
                 found.append(repr(value))
+            elif isinstance(value, PrimFunc):
+                found.append(kernel_structure(value))
             elif value is None or isinstance(value, int | str | Enum):
                 found.append(value)
         return found

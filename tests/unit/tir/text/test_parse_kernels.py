@@ -76,11 +76,11 @@ def documented() -> str:
 
 
 def test_the_documented_kernels_print_as_they_are_written():
-    softmax, copy = parse_funcs(documented())
-    for func in (softmax, copy):
+    softmax, copy, add_rows = parse_funcs(documented())
+    for func in (softmax, copy, add_rows):
         verify_func(func)
         roundtrip(func)
-    assert "\n".join(map(print_func, (softmax, copy))) == documented()
+    assert "\n".join(map(print_func, (softmax, copy, add_rows))) == documented()
     assert (softmax.outputs, softmax.scratch, copy.outputs, copy.scratch) == (1, 1, 1, 0)
 
 
@@ -292,6 +292,8 @@ BODY = HEAD + "for i in serial(8):\n    "
 WRONG = [
     ("", "", "expected one kernel, found 0"),
     ("fed f():", "line 1, column 1", "expected 'def', found 'fed'"),
+    ("procedure f():\n  pass", "", "expected one kernel, found 0"),
+    ("procedure f():\n  pass\nprocedure f():\n  pass", "line 3", "'f' is defined twice"),
     ("def f(x: float33[4]):", "column 10", "expected an element type, found 'float33'"),
     ("def f(x: float32[n]):", "column 18", "expected a whole number, found 'n'"),
     ("def f(x: int8[4] out, y: int8[4]):", "column 23", "inputs, then outputs"),
@@ -363,7 +365,7 @@ def test_near_misses_are_named():
     assert caught.value.hint == "did you mean 'data'?"
 
 
-@given(text=st.text(alphabet='def f():\n  x[0]=1.5+min,::$&#"%-<>|let ifor', max_size=60))
+@given(text=st.text(alphabet='procedure def f():\n  x[0]=1.5+min,::$&#"%-<>|let ifor', max_size=60))
 def test_any_text_is_read_or_refused(text: str):
     with suppress(ParseError):
         for func in parse_funcs(text):

@@ -10,7 +10,7 @@ from pathlib import Path
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.text.printer import print_module
 from intarsia_ir.tir.func import PrimFunc
-from intarsia_ir.tir.text.print import print_func
+from intarsia_ir.tir.text.print import print_funcs
 from intarsia_ir.writing.new_file import atomic_write, explain_failure
 from intarsia_runtime.artifact.plan import CallPlan
 from intarsia_runtime.artifact.plan_json import plan_to_json
@@ -40,7 +40,7 @@ class Dump:
     def functions(self, stage: str, functions: Sequence[PrimFunc]) -> None:
         """Write the kernels."""
         if self._folder is not None:
-            self._write(f"{stage}.txt", "\n".join(print_func(function) for function in functions))
+            self._write(f"{stage}.txt", print_funcs(functions))
 
     def plan(self, stage: str, plan: CallPlan) -> None:
         """Write the call plan as JSON."""

@@ -171,10 +171,10 @@ class ExprEvaluator:
                     "which the interpreter does not have"
                 )
             case Load():
-                at = self.position(expr.buffer, expr.buffer.shape, expr.indices)
+                at = self.position(expr.buffer, expr.indices)
                 return self._memory[expr.buffer][at]
             case Read():
-                at = self.position(expr.tensor, expr.tensor.shape, expr.indices)
+                at = self.position(expr.tensor, expr.indices)
                 return self._memory[expr.tensor][at]
             case Ramp():
                 return self.value(expr.base) + np.arange(expr.lanes) * expr.stride
@@ -202,9 +202,7 @@ class ExprEvaluator:
         )
         return np.where(condition, *sides)
 
-    def position(
-        self, owner: Buffer | Tensor, shape: tuple[int, ...], indices: Sequence[PrimExpr]
-    ) -> tuple[Array, ...]:
+    def position(self, owner: Buffer | Tensor, indices: Sequence[PrimExpr]) -> tuple[Array, ...]:
         """Return the NumPy index of an access, checked against the bounds.
 
         Raises:
@@ -212,6 +210,7 @@ class ExprEvaluator:
         """
         if owner not in self._memory:
             raise VerifyError(f"'{owner.name}' is accessed where it does not exist")
+        shape = self._memory[owner].shape
         if len(indices) != len(shape):
             raise VerifyError(f"{len(indices)} indices for '{owner.name}' of rank {len(shape)}")
         position: list[Array] = []

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that only call another one of their module, with their buffers and with other sizes."""
+"""Calls between functions of a module: kernels that only call another one, and procedures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .buffer import Buffer
 from .expr import IntImm, Load, PrimExpr, TirVar
 from .func import PrimFunc
 from .stmt import Invoke
+from .walk import statements
 
 KERNEL = "kernel"
 """The kind of a procedure that is a kernel of the same module."""
@@ -30,6 +31,17 @@ def forwarded(function: PrimFunc) -> str | None:
     """Return the name of the kernel that a function calls, if it does nothing else."""
     body = function.body
     return body.function if isinstance(body, Invoke) and body.kind == KERNEL else None
+
+
+def procedures(functions: Iterable[PrimFunc]) -> tuple[PrimFunc, ...]:
+    """Return the procedures that functions call, each once, and before those that call it."""
+    found: dict[PrimFunc, None] = {}
+    for function in functions:
+        for stmt in statements(function.body):
+            callee = stmt.callee if isinstance(stmt, Invoke) else None
+            if callee is not None and callee not in found:
+                found |= dict.fromkeys((*procedures([callee]), callee))
+    return tuple(found)
 
 
 def number_name(number: int) -> str:

@@ -7,19 +7,19 @@ expression is evaluated for a whole grid of index values at once, a kernel one s
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia_runtime.errors import UnsupportedError, VerifyError
+from intarsia_runtime.errors import VerifyError
 
 from .evaluate import Array, ExprEvaluator, apply_binary, numpy_dtype
-from .expr import INDEX, BinaryOp, IntImm, PrimExpr, TirVar
-from .stmt import Allocate, Barrier, For, IfStmt, Invoke, LetStmt, Seq, Stmt, Store
+from .expr import BinaryOp, PrimExpr, TirVar
+from .interp_kernel import KernelInterpreter, poisoned
 from .tensor import ArgReduction, Axis, Reduction, Tensor
-from .walk import statements, tensors
+from .walk import tensors
 
 if TYPE_CHECKING:
     from .buffer import Buffer
@@ -152,7 +152,7 @@ def run(func: PrimFunc, *arrays: Array) -> None:
     """
     given = list(arrays)
     if len(given) == len(func.params) - func.scratch:
-        given.extend(_poisoned(buffer) for buffer in func.scratch_params)
+        given.extend(poisoned(buffer) for buffer in func.scratch_params)
     if len(given) != len(func.params):
         raise VerifyError(
             f"'{func.name}' takes {len(func.params)} arrays, {len(given)} given", where=func.name
@@ -167,120 +167,4 @@ def run(func: PrimFunc, *arrays: Array) -> None:
             )
         memory[buffer] = array
     with np.errstate(all="ignore"):
-        _Machine(memory).execute(func.body)
-
-
-def _poisoned(buffer: Buffer) -> Array:
-    dtype = numpy_dtype(buffer.dtype)
-    if buffer.dtype.is_float:
-        return np.full(buffer.shape, np.nan, dtype)
-    return np.full(buffer.bytes, 0xA5, np.uint8).view(dtype).reshape(buffer.shape)
-
-
-class _Machine:
-    """Executes statements; holds the variables and the memory of one run."""
-
-    def __init__(self, memory: dict[Buffer, Array], env: dict[TirVar, Array] | None = None) -> None:
-        self._memory = memory
-        self._env: dict[TirVar, Array] = {} if env is None else env
-
-    def execute(self, stmt: Stmt) -> None:
-        """Carry out one statement."""
-        match stmt:
-            case For() if stmt.thread is not None and stmt.thread.in_block:
-                self._block(stmt)
-            case For():
-                # Iterations of parallel and vectorized loops are independent: any order will do.
-                for at in range(int(self._value(stmt.extent))):
-                    self._env[stmt.var] = np.array(at, np.int64)[()]
-                    self.execute(stmt.body)
-            case Store():
-                self._store(stmt)
-            case Seq():
-                for item in stmt.body:
-                    self.execute(item)
-            case IfStmt():
-                if self._value(stmt.condition):
-                    self.execute(stmt.body)
-                elif stmt.orelse is not None:
-                    self.execute(stmt.orelse)
-            case Allocate():
-                self._memory[stmt.buffer] = _poisoned(stmt.buffer)
-                self.execute(stmt.body)
-            case LetStmt():
-                self._env[stmt.var] = self._value(stmt.value)
-                self.execute(stmt.body)
-            case Barrier():
-                raise VerifyError("a barrier is outside the threads of a block")
-            case Invoke():
-                raise UnsupportedError(
-                    f"'{stmt.function}' is a procedure of the code generator '{stmt.kind}', "
-                    "which the interpreter does not have"
-                )
-            case _:
-                assert_never(stmt)
-
-    def _block(self, stmt: Stmt) -> None:
-        """Run the threads of a block from barrier to barrier, one after another."""
-        threads = [
-            _Machine(self._memory | {}, self._env | at)._thread(body)
-            for at, body in _threads_of(stmt)
-        ]
-        while threads:
-            waiting = [next(thread, False) for thread in threads]
-            if not any(waiting):
-                return
-            if not all(waiting):
-                raise VerifyError("some threads of a block wait at a barrier, others are done")
-
-    def _thread(self, stmt: Stmt) -> Generator[bool]:
-        """Carry out a statement of one thread; yields at every barrier."""
-        if not any(isinstance(part, Barrier) for part in statements(stmt)):
-            self.execute(stmt)
-            return
-        match stmt:
-            case Barrier():
-                yield True
-            case Seq():
-                for item in stmt.body:
-                    yield from self._thread(item)
-            case For():
-                for at in range(int(self._value(stmt.extent))):
-                    self._env[stmt.var] = np.array(at, np.int64)[()]
-                    yield from self._thread(stmt.body)
-            case IfStmt():
-                chosen = stmt.body if self._value(stmt.condition) else stmt.orelse
-                if chosen is not None:
-                    yield from self._thread(chosen)
-            case Allocate():
-                self._memory[stmt.buffer] = _poisoned(stmt.buffer)
-                yield from self._thread(stmt.body)
-            case LetStmt():
-                self._env[stmt.var] = self._value(stmt.value)
-                yield from self._thread(stmt.body)
-            case Store() | Invoke():
-                self.execute(stmt)
-            case _:
-                assert_never(stmt)
-
-    def _value(self, expr: PrimExpr) -> Array:
-        return ExprEvaluator(self._env, self._memory).value(expr)
-
-    def _store(self, stmt: Store) -> None:
-        evaluator = ExprEvaluator(self._env, self._memory)
-        value = evaluator.value(stmt.value)
-        at = evaluator.position(stmt.buffer, stmt.buffer.shape, stmt.indices)
-        array = self._memory[stmt.buffer]
-        if stmt.value.dtype is not stmt.buffer.dtype and stmt.buffer.dtype is not INDEX:
-            raise VerifyError(f"stores {stmt.value.dtype} into '{stmt.buffer.name}'")
-        array[at] = value
-
-
-def _threads_of(stmt: Stmt) -> list[tuple[dict[TirVar, Array], Stmt]]:
-    """Return each thread of nested thread loops: its place, and what it does."""
-    places: list[dict[TirVar, Array]] = [{}]
-    while isinstance(stmt, For) and stmt.thread is not None and isinstance(stmt.extent, IntImm):
-        numbers = [np.array(at, np.int64)[()] for at in range(stmt.extent.value)]
-        places = [place | {stmt.var: at} for place in places for at in numbers]
-        stmt = stmt.body
-    return [(place, stmt) for place in places]
+        KernelInterpreter(memory).execute(func.body)

@@ -62,6 +62,7 @@ class _Checker:
         self._inputs = frozenset(func.input_params)
         self._vars: set[TirVar] = set(func.sizes)
         self._threads: list[Thread] = []
+        self._verified: set[PrimFunc] = set()
 
     def check(self, holds: bool, message: str) -> None:
         """Raise the message unless the rule holds."""
@@ -107,6 +108,29 @@ class _Checker:
                 self.check(self._in_block(), "a barrier is outside the threads of a block")
             case Invoke():
                 self.expr(*stmt.places, *stmt.values)
+                if stmt.callee is not None:
+                    self._call(stmt, stmt.callee)
+
+    def _call(self, call: Invoke, callee: PrimFunc) -> None:
+        given, taken = (len(call.places), len(call.values)), (len(callee.params), len(callee.sizes))
+        self.check(
+            given == taken,
+            f"'{callee.name}' takes {taken[0]} places and {taken[1]} values, "
+            f"not {given[0]} and {given[1]}",
+        )
+        for place, buffer in zip(call.places, callee.params, strict=True):
+            self.check(
+                place.dtype is buffer.dtype and place.lanes == 1,
+                f"'{buffer.name}' of '{callee.name}' does not begin at an element "
+                f"of '{place.buffer.name}'",
+            )
+            written = buffer not in callee.input_params and place.buffer in self._inputs
+            self.check(not written, f"'{callee.name}' writes the input '{place.buffer.name}'")
+        for value in call.values:
+            self._scalar(value, INDEX, f"a value that '{callee.name}' takes")
+        if callee not in self._verified:
+            self._verified.add(callee)
+            verify_func(callee)
 
     def _in_block(self) -> bool:
         return any(thread.in_block for thread in self._threads)

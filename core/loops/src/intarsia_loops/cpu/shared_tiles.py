@@ -159,7 +159,7 @@ def even_tiles(rows: PrimExpr, largest: int) -> EvenTiles:
 
 def _called(shape: TileShape, rows: PrimExpr, operands: TileOperands, sums: Buffer) -> Stmt:
     """Return the call that computes the sums of a tile of so many rows, one of its sizes."""
-    places = [operands.left, operands.right, load(sums, 0, 0)]
+    places = [operands.left, operands.right]
     values = [rows, *operands.strides, operands.depth, *operands.parts]
     fetched = operands.fetched
     if fetched is not None:
@@ -169,7 +169,7 @@ def _called(shape: TileShape, rows: PrimExpr, operands: TileOperands, sums: Buff
         places.append(operands.right)
         values += [index(0), index(0)]
     procedure = _procedure(shape)
-    first = tuple(address_of(place) for place in places)
+    first = tuple(address_of(place) for place in (*places, load(sums, 0, 0)))
     return Invoke(KERNEL, procedure.name, first, tuple(values), procedure)
 
 
@@ -182,7 +182,7 @@ def _procedure(shape: TileShape) -> PrimFunc:
     sums = Buffer("sums", (shape.sizes[0], shape.columns), shape.dtype)
     rows, depth, taps, apart = (TirVar(name) for name in ("rows", "depth", "taps", "apart"))
     down, across = (TirVar(number_name(number)) for number in range(2))
-    params, sizes = [left, right, sums], [rows, down, across, depth, taps, apart]
+    params, sizes = [left, right], [rows, down, across, depth, taps, apart]
     fetched = None
     if shape.prefetch is not None:
         fetched = OpenWeightPrefetch(
@@ -224,5 +224,4 @@ def _procedure(shape: TileShape) -> PrimFunc:
     body = full_depth(shape.sizes[-1])
     for size in shape.sizes[-2::-1]:
         body = IfStmt(rows < size, body, full_depth(size))
-    # The block that is fetched stands behind what is read and what is written.
-    return PrimFunc(shape.name, tuple(params), 1, body, sizes=tuple(sizes))
+    return PrimFunc(shape.name, (*params, sums), 1, body, sizes=tuple(sizes))

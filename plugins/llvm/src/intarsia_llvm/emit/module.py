@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from intarsia_ir.tir.forward import forwarded
+from intarsia_ir.tir.forward import forwarded, procedures
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
 from intarsia_ir.tir.module import TensorModule
 from intarsia_ir.tir.passes.simplify import simplify
 from intarsia_ir.tir.passes.vectorize import vectorize
-from intarsia_ir.tir.stmt import Invoke
-from intarsia_ir.tir.walk import statements
 from intarsia_loops.codegen.c_interface import Interface
 from intarsia_runtime.artifact.plan import PLAN_STAMP, calls_open_regions, plan_stamp
 
@@ -66,7 +63,7 @@ def emit_parts(
         least: Characters of kernels that make a module, when more kernels follow.
     """
     own = [function for function in module.functions if forwarded(function) is None]
-    own = [*_procedures(own), *own]
+    own = [*procedures(own), *own]
     for number, part in enumerate(_kernel_parts(own, {**RULES, **module.rules}, model, least)):
         if len(part.texts) == len(own):
             yield _exported(module, model, threads, part)
@@ -140,13 +137,6 @@ def _kernel_parts(
     elif last.texts:
         yield last
     yield first
-
-
-def _procedures(functions: Iterable[PrimFunc]) -> Iterable[PrimFunc]:
-    """Return what kernels call beside each other, each once."""
-    stmts = chain.from_iterable(statements(function.body) for function in functions)
-    called = (stmt.callee for stmt in stmts if isinstance(stmt, Invoke))
-    return dict.fromkeys(callee for callee in called if callee is not None)
 
 
 def _ready(function: PrimFunc, rules: Rules) -> PrimFunc:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from intarsia_runtime.errors import ParseError
@@ -10,6 +12,7 @@ from intarsia_runtime.errors import ParseError
 from ...tokens import Token
 from ..buffer import Buffer, MemoryScope
 from ..expr import Load, PrimExpr, TirVar, size_variable
+from ..forward import KERNEL
 from ..func import PrimFunc
 from ..stmt import (
     Allocate,
@@ -51,13 +54,25 @@ def parse_func(text: str) -> PrimFunc:
 def parse_funcs(text: str) -> tuple[PrimFunc, ...]:
     """Parse the kernels of a text, one after the other; none in an empty one.
 
+    Procedures that stand before them are what they call.
+
     Raises:
         ParseError: The text is wrong; ``where`` has line and column.
     """
     reader = LoopReader(text)
     found: list[PrimFunc] = []
+    procedures: dict[str, PrimFunc] = {}
     while reader.token.kind != "end":
-        found.append(_Parser(reader).func())
+        token = reader.token
+        parser = _Parser(reader, procedures)
+        if not reader.skip("procedure"):
+            reader.expect("def")
+            found.append(parser.func(token))
+            continue
+        procedure = parser.func(token)
+        if procedure.name in procedures:
+            raise token.fail(f"the procedure '{procedure.name}' is defined twice")
+        procedures[procedure.name] = procedure
     return tuple(found)
 
 
@@ -83,18 +98,18 @@ class _Declaration(Struct):
 
 
 class _Parser:
-    """Reads one kernel; calls itself once for each block in a block."""
+    """Reads one function; calls itself once for each block in a block."""
 
-    def __init__(self, reader: LoopReader) -> None:
+    def __init__(self, reader: LoopReader, procedures: Mapping[str, PrimFunc]) -> None:
         self._reader = reader
+        self._procedures = procedures
         self._names = VisibleNames()
         self._depth = 0
 
-    def func(self) -> PrimFunc:
-        """Read a kernel."""
+    def func(self, start: Token) -> PrimFunc:
+        """Read a function from its name on, which stands behind the word ``start``."""
         reader = self._reader
-        start = reader.expect("def")
-        name = reader.name("a kernel")
+        name = reader.name(f"a {'kernel' if start.text == 'def' else start.text}")
         params: list[Buffer] = []
         roles: list[int] = []
         sizes: list[TirVar] = []
@@ -289,7 +304,8 @@ class _Parser:
 
         reader.expect("(")
         listed(reader, ")", operand)
-        return Invoke(kind, function, tuple(places), tuple(values))
+        callee = self._procedures.get(function) if kind == KERNEL else None
+        return Invoke(kind, function, tuple(places), tuple(values), callee)
 
 
 def _sequence(backwards: list[Stmt]) -> Stmt:

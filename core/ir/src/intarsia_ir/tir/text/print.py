@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import assert_never
 
 from intarsia_runtime.dtype import DType
@@ -27,6 +28,7 @@ from ..expr import (
     Select,
     TirVar,
 )
+from ..forward import procedures
 from ..func import PrimFunc
 from ..stmt import Allocate, Barrier, For, IfStmt, Invoke, LetStmt, Seq, Stmt, Store
 from ..tensor import ArgReduction, Axis, Reduction, Tensor
@@ -38,7 +40,18 @@ LINE = 1000  # characters from which any expression does, so that text stays lin
 
 
 def print_func(func: PrimFunc) -> str:
-    """Return the text of a kernel."""
+    """Return the text of a kernel, behind the procedures that it calls."""
+    return print_funcs([func])
+
+
+def print_funcs(funcs: Sequence[PrimFunc]) -> str:
+    """Return the text of kernels, behind the procedures that they call; an empty line between."""
+    texts = [_function("procedure", procedure) for procedure in procedures(funcs)]
+    return "\n".join([*texts, *(_function("def", func) for func in funcs)])
+
+
+def _function(word: str, func: PrimFunc) -> str:
+    """Return the text of one function, which begins with ``word``."""
     printer = _LoopPrinter()
     params: list[str] = []
     for number, buffer in enumerate(func.params):
@@ -49,7 +62,7 @@ def print_func(func: PrimFunc) -> str:
             role = " out"
         params.append(printer.declare(buffer) + role)
     params += [f"{printer.name(size)}: size" for size in func.sizes]
-    printer.line(f"def {spell(func.name)}({', '.join(params)}):")
+    printer.line(f"{word} {spell(func.name)}({', '.join(params)}):")
     printer.block(func.body)
     return "\n".join(printer.lines) + "\n"
 

@@ -16,7 +16,20 @@ FUNCTIONS = frozenset({BinaryOp.MIN, BinaryOp.MAX, BinaryOp.TRUNC_DIV, BinaryOp.
 """Binary operators that are written as functions."""
 
 RESERVED = frozenset(
-    {"def", "for", "if", "else", "let", "pass", "barrier", "true", "false", "inf", "nan"}
+    {
+        "def",
+        "procedure",
+        "for",
+        "if",
+        "else",
+        "let",
+        "pass",
+        "barrier",
+        "true",
+        "false",
+        "inf",
+        "nan",
+    }
     | {"reduce_lanes"}
 )
 """Words that are no names unless they stand in quotes."""
