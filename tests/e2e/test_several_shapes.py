@@ -18,10 +18,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
 from intarsia.driver.parts import Piece, join
+from intarsia_ir.example_sizes import example_sizes
 from intarsia_ir.size_values import SizeValues
 from intarsia_onnx import from_onnx
 from intarsia_runtime.artifact.signature import SizeChoice, ValueSpec
-from intarsia_runtime.artifact.size_bounds import SizeBounds, bounds_of, example_sizes
+from intarsia_runtime.artifact.size_bounds import SizeBounds, bounds_of
 from intarsia_runtime.errors import (
     ArtifactError,
     ModelError,

@@ -80,6 +80,11 @@ def saved(
         ("LSTM", {"peepholes": True, "hidden": 96}),
         ("RNN", {}),
         ("RNN", {"relu": True}),
+        ("LSTM", {"clip": 0.4}),
+        ("LSTM", {"clip": 0.4, "input_forget": 1, "peepholes": True, "hidden": 96}),
+        ("GRU", {"clip": 0.4, "hidden": 96}),
+        ("GRU", {"clip": 0.4, "linear_before_reset": 1}),
+        ("RNN", {"clip": 0.4}),
     ],
 )
 def test_one_artifact_runs_any_length(

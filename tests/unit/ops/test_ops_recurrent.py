@@ -49,6 +49,54 @@ def lstm(x, h, c, r, scale=None, peepholes=None, *, reverse: bool) -> list[np.nd
     return [states, h, c]
 
 
+@pytest.mark.parametrize("input_forget", [False, True])
+@pytest.mark.parametrize("clip", [0.0, 0.3])
+def test_lstm_with_limits_and_coupled_gates(
+    check_operator, clip: float, input_forget: bool
+) -> None:
+    hidden, limit = 5, clip or np.inf
+    x, r, h, c = floats(3, 2, 20), floats(hidden, 20), floats(2, hidden), floats(2, hidden) * 2
+    given, states = (x, h, c, r), []
+    for row in x:
+        gates = np.split(np.clip(row + h @ r, -limit, limit), 4, 1)
+        i, o, f = map(logistic, gates[:3])
+        c = (1 - i if input_forget else f) * c + i * np.tanh(gates[3])
+        h = o * np.tanh(c)
+        states.append(h)
+    attrs = {"clip": clip, "input_forget": input_forget}
+    check_operator([np.stack(states), h, c], "nn.lstm", *given, **attrs)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_gru_with_limits(check_operator, before: bool) -> None:
+    x, r, h, bias = floats(3, 2, 15), floats(5, 15), floats(2, 5), floats(15)
+    given, states = (x, h, r, bias), []
+    weights, biases = np.split(r, 3, 1), np.split(bias, 3)
+    for row in x:
+        parts = np.split(row, 3, 1)
+        sums = [parts[n] + h @ weights[n] + biases[n] for n in range(2)]
+        z, reset = (logistic(np.clip(total, -0.3, 0.3)) for total in sums)
+        if before:
+            inner = reset * (h @ weights[2] + biases[2])
+        else:
+            inner = (reset * h) @ weights[2] + biases[2]
+        h = (1 - z) * np.tanh(np.clip(parts[2] + inner, -0.3, 0.3)) + z * h
+        states.append(h)
+    attrs = {"clip": 0.3, "linear_before_reset": before}
+    check_operator([np.stack(states), h], "nn.gru", *given, **attrs)
+
+
+@pytest.mark.parametrize("clip", [-1.0, float("inf"), float("nan")])
+@pytest.mark.parametrize(("name", "gates"), [("nn.lstm", 4), ("nn.gru", 3), ("nn.rnn", 1)])
+def test_a_limit_that_is_none_is_refused(name: str, gates: int, clip: float) -> None:
+    op = OPERATORS[name]
+    shapes = [(2, 1, gates * 8), *[(1, 8)] * (2 if gates == 4 else 1), (8, gates * 8)]
+    shapes += [(24,)] if gates == 3 else []
+    types = [TensorType(shape, DType.FLOAT32) for shape in shapes]
+    with pytest.raises(TypeRuleError, match=f"clip={clip} is no limit"):
+        op.type_rule(op.Attrs(clip=clip), *types)
+
+
 def eight_bits(h: np.ndarray) -> np.ndarray:
     """Rows as dynamic quantization stores them."""
     low, high = np.minimum(h.min(1, keepdims=True), 0), np.maximum(h.max(1, keepdims=True), 0)
@@ -78,16 +126,23 @@ def test_lstm_of_bytes(
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("clip", [0.0, 0.5])
 @pytest.mark.parametrize(("steps", "batch", "hidden"), SIZES)
 def test_rnn(
-    check_operator, steps: int, batch: int, hidden: int, activation: str, reverse: bool
+    check_operator,
+    steps: int,
+    batch: int,
+    hidden: int,
+    clip: float,
+    activation: str,
+    reverse: bool,
 ) -> None:
     x, r, h = floats(steps, batch, hidden), floats(hidden, hidden) / 4, floats(batch, hidden)
     states, given = np.zeros((steps, batch, hidden), np.float32), h
     for at in reversed(range(steps)) if reverse else range(steps):
-        total = x[at] + h @ r
+        total = np.clip(x[at] + h @ r, *((-clip, clip) if clip else (None, None)))
         h = states[at] = np.tanh(total) if activation == "tanh" else np.maximum(total, 0)
-    attrs = {"reverse": reverse, "activation": activation}
+    attrs = {"reverse": reverse, "activation": activation, "clip": clip}
     check_operator([states, h], "nn.rnn", x, given, r, **attrs)
 
 

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from intarsia.driver.arrays import random_inputs, read_inputs, write_arrays
-from intarsia_runtime.artifact.size_bounds import example_sizes
+from intarsia_ir.example_sizes import example_sizes
 from intarsia_runtime.closing import Closing
 from intarsia_runtime.errors import IntarsiaError, WorkerLost
 from intarsia_runtime.load import load

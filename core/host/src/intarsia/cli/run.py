@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 import numpy as np
 
+from intarsia_ir.example_sizes import example_sizes
 from intarsia_ir.size_values import largest
 from intarsia_runtime.artifact.archive import is_artifact
-from intarsia_runtime.artifact.size_bounds import example_sizes
 from intarsia_runtime.errors import UsageError
 from intarsia_runtime.executors.graph import GraphExecutor, ProfileRow
 from intarsia_runtime.executors.open import OpenExecutor
@@ -103,7 +103,7 @@ def command(
         say_simulated(passport := executable.passport)
         say_idle(passport)
         asked = asked_sizes(executable.inputs, _asked(model, settings, given))
-        sizes = made_up_sizes(executable.inputs, {**example_sizes(passport), **asked})
+        sizes = made_up_sizes(executable.inputs, example_sizes(passport, asked))
         arrays = read_inputs(given, executable.inputs, seed, sizes)
         arrays |= seeded_state(passport.plan, seed)
         if given == RANDOM and not passport.sizes:
@@ -148,7 +148,7 @@ def _say_sizes(sizes: Mapping[str, int]) -> None:
     """Say what open sizes are in a run whose inputs are made up."""
     if sizes:
         values = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-        echo(f"note: the inputs are made up, with {values} (--inputs FILE.npz)", err=True)
+        echo(f"note: the inputs are made up, with {values} (--shape, --inputs FILE.npz)", err=True)
 
 
 def _verified(

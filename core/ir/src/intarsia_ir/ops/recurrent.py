@@ -7,6 +7,7 @@ steps. States and weights are of ``hidden`` columns; rows of a batch are indepen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ from intarsia_runtime.errors import TypeRuleError
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Size, TensorType, TupleType, Type
 from ..tir.build import seq
-from ..tir.expr import PrimExpr
+from ..tir.expr import PrimExpr, const
 from ..tir.func import PrimFunc
 from ..tir.stmt import Stmt
 from .arrays import Array, sigmoid
@@ -33,6 +34,7 @@ from .recurrent_loops import (
     layer_loops,
     set_items,
     sigmoid_of,
+    spread,
     tanh_of,
 )
 from .recurrent_quantized import Update, quantized_step
@@ -67,17 +69,28 @@ class Lstm(Op):
         row; the weight may then be int8 or int16, and what its zero point was is taken off.
 
         ``peepholes``: gates see the cell, by weights in the order input, output, forget.
+
+        ``clip``: limits what sigmoid and tanh take, on both sides, but not of the cell; 0 is no
+        limit. ``input_forget``: the forget gate is 1 less the input gate.
         """
 
         reverse: bool = False
         quantize_state: bool = False
         peepholes: bool = False
+        clip: float = 0.0
+        input_forget: bool = False
+
+        @property
+        def has_plain_gates(self) -> bool:
+            """Whether each gate is a function of its own sum of products alone."""
+            return not (self.peepholes or self.clip or self.input_forget)
 
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
         """States of all steps, the last state and the last cell."""
         count = 4 + attrs.quantize_state + attrs.peepholes
         x, h, c, r, *vectors = operands(cls.name, types, count)
+        check_clip(cls.name, attrs.clip)
         hidden = hidden_size(cls.name, (x, h, c, r))
         weight = r.with_dtype(x.dtype) if attrs.quantize_state and r.dtype in _WHOLE else r
         check_layer(cls.name, (x, h, c, weight), (x.shape[1], hidden), 4)
@@ -101,8 +114,10 @@ class Lstm(Op):
             else:
                 total = x[step] + h @ weight
             i, o, f, g = np.split(total, 4, axis=1)
-            c = sigmoid(f + own[2] * c) * c + sigmoid(i + own[0] * c) * np.tanh(g)
-            states[step] = h = sigmoid(o + own[1] * c) * np.tanh(c)
+            i = sigmoid(clipped(attrs.clip, i + own[0] * c))
+            f = 1 - i if attrs.input_forget else sigmoid(clipped(attrs.clip, f + own[2] * c))
+            c = f * c + i * np.tanh(clipped(attrs.clip, g))
+            states[step] = h = sigmoid(clipped(attrs.clip, o + own[1] * c)) * np.tanh(c)
         return states, h.copy(), c.copy()
 
     @staticmethod
@@ -114,9 +129,7 @@ class Lstm(Op):
     def tiled(tile: RowTile, attrs: Attrs, *types: TensorType) -> PrimFunc:
         """The loops for rows that go along together."""
         step = quantized_step if attrs.quantize_state else _gates_step
-        return lstm_loops(
-            "lstm", types, step, tile, reverse=attrs.reverse, peepholes=attrs.peepholes
-        )
+        return lstm_loops("lstm", types, step, tile, attrs)
 
 
 def lstm_loops(
@@ -124,9 +137,7 @@ def lstm_loops(
     types: tuple[TensorType, ...],
     step: Callable[[Layer, PrimExpr, Group, Update], Stmt],
     tile: RowTile,
-    *,
-    reverse: bool,
-    peepholes: bool = False,
+    attrs: Lstm.Attrs,
 ) -> PrimFunc:
     """Return the loops of an LSTM over rows and steps.
 
@@ -135,8 +146,7 @@ def lstm_loops(
         types: Of the operands, the inputs' part of the gates, state and cell in front.
         step: ``step(layer, at, group, update)``: does ``update`` with the gates of all columns.
         tile: Rows that go along together.
-        reverse: From the last step to the first.
-        peepholes: Whether the last operand is the weight by which gates see the cell.
+        attrs: Of the LSTM; with ``peepholes`` their weight is the last operand.
     """
     cells = buffer_of("cells", types[2])
 
@@ -151,17 +161,20 @@ def lstm_loops(
 
             def gate(number: int) -> PrimExpr:
                 total = totals[number]
-                if peepholes:
+                if attrs.peepholes:
                     total = total + cell * items(layer.given[-1], j + number * layer.hidden, width)
-                return sigmoid_of(total)
+                return sigmoid_of(layer.limited(total))
 
-            i, o, f = (gate(number) for number in range(3))
-            kept = set_items(cells, row, j, f * cell + i * tanh_of(totals[3]))
+            i, o = gate(0), gate(1)
+            one = spread(const(1.0, DType.FLOAT32), width)
+            f = one - i if attrs.input_forget else gate(2)
+            new = tanh_of(layer.limited(totals[3]))
+            kept = set_items(cells, row, j, f * cell + i * new)
             return seq(kept, layer.put(at, row, j, o * tanh_of(cell)))
 
         return step(layer, at, group, update)
 
-    return layer_loops(name, reverse, types, (cells,), start, along, tile)
+    return layer_loops(name, attrs.reverse, types, (cells,), start, along, tile, attrs.clip)
 
 
 def _gates_step(layer: Layer, at: PrimExpr, group: Group, update: Update) -> Stmt:
@@ -191,17 +204,19 @@ class Gru(Op):
         """``reverse``: from the last step to the first.
 
         ``linear_before_reset``: the reset gate multiplies the product with the state, not the
-        state.
+        state. ``clip``: limits what sigmoid and tanh take, on both sides; 0 is no limit.
         """
 
         reverse: bool = False
         linear_before_reset: bool = False
+        clip: float = 0.0
 
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
         """States of all steps and the last state."""
         given = operands(cls.name, types, 4)
         x, h, r, bias = given
+        check_clip(cls.name, attrs.clip)
         hidden = hidden_size(cls.name, given[:3])
         check_layer(cls.name, (x, h, r), (x.shape[1], hidden), 3)
         _check_vector(cls.name, "the bias", bias, 3 * hidden)
@@ -214,13 +229,13 @@ class Gru(Op):
         states = np.empty((*x.shape[:2], hidden), x.dtype)
         for step in step_numbers(len(x), attrs.reverse):
             gates = x[step, :, : 2 * hidden] + h @ r[:, : 2 * hidden] + bias[: 2 * hidden]
-            update, reset = np.split(sigmoid(gates), 2, axis=1)
+            update, reset = np.split(sigmoid(clipped(attrs.clip, gates)), 2, axis=1)
             weight, own = r[:, 2 * hidden :], bias[2 * hidden :]
             if attrs.linear_before_reset:
                 inner = reset * (h @ weight + own)
             else:
                 inner = (reset * h) @ weight + own
-            new = np.tanh(x[step, :, 2 * hidden :] + inner)
+            new = np.tanh(clipped(attrs.clip, x[step, :, 2 * hidden :] + inner))
             states[step] = h = new + update * (h - new)
         return states, h.copy()
 
@@ -235,7 +250,7 @@ class Gru(Op):
     def tiled(tile: RowTile, attrs: Attrs, *types: TensorType) -> PrimFunc:
         """The loops for rows that go along together."""
         step = gru_before if attrs.linear_before_reset else gru_after
-        return layer_loops("gru", attrs.reverse, types, (), None, step, tile)
+        return layer_loops("gru", attrs.reverse, types, (), None, step, tile, attrs.clip)
 
 
 def _rounded(h: Array) -> tuple[Array, Array]:
@@ -247,6 +262,17 @@ def _rounded(h: Array) -> tuple[Array, Array]:
     scale = np.where(low == high, np.float32(1), (high - low) / np.float32(255))
     zero = np.rint(np.clip(-low / scale, 0, 255))
     return np.clip(np.rint(h / scale) + zero, 0, 255) - zero, scale
+
+
+def clipped(clip: float, x: Array) -> Array:
+    """Elements within ``clip`` on both sides; all of them as they are if it is 0."""
+    return np.clip(x, np.float32(-clip), np.float32(clip)) if clip else x
+
+
+def check_clip(name: str, clip: float) -> None:
+    """Check the limit of what functions of gates take."""
+    if not 0 <= clip < math.inf:
+        raise TypeRuleError(f"{name}: clip={clip} is no limit")
 
 
 def step_numbers(count: int, reverse: bool) -> Sequence[int]:

@@ -37,6 +37,8 @@ from ..tir.expr import (
     equal,
     index,
     intrinsic,
+    maximum,
+    minimum,
     select,
 )
 from ..tir.func import PrimFunc
@@ -59,6 +61,7 @@ class Layer(Struct, frozen=True):
     """The buffers of a layer; ``final`` is the state before a step, and after all of them.
 
     ``depth`` is how many elements of a state its products run over; 0 where all of them are 0.
+    ``clip`` limits what sigmoid and tanh take of sums, on both sides; 0 is no limit.
     """
 
     given: tuple[Buffer, ...]
@@ -67,6 +70,11 @@ class Layer(Struct, frozen=True):
     final: Buffer
     width: int
     depth: PrimExpr
+    clip: float = 0.0
+
+    def limited(self, x: PrimExpr) -> PrimExpr:
+        """Elements within ``clip`` on both sides; NaN stays NaN."""
+        return minimum(maximum(x, -self.clip), self.clip) if self.clip else x
 
     @property
     def hidden(self) -> int:
@@ -189,11 +197,13 @@ def gru_before(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
         ]
 
         def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
-            inner = layer.gate(at, row, 2, j, width) + sigmoid_of(sums[1]) * sums[2]
+            reset = sigmoid_of(layer.limited(sums[1]))
+            inner = layer.limited(layer.gate(at, row, 2, j, width) + reset * sums[2])
             old = items(layer.final, row, j, width)
 
             def put(new: PrimExpr) -> Stmt:
-                return layer.put(at, row, j, new + sigmoid_of(sums[0]) * (old - new))
+                update = sigmoid_of(layer.limited(sums[0]))
+                return layer.put(at, row, j, new + update * (old - new))
 
             return let(tanh_of(inner), put, "new")
 
@@ -216,8 +226,9 @@ def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
     def gates(rows: Rows, j: PrimExpr, width: int) -> Stmt:
         def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
             old = items(layer.final, row, j, width)
-            kept = set_items(reset, row - group.first, j, sigmoid_of(sums[1]) * old)
-            return seq(set_items(update, row - group.first, j, sigmoid_of(sums[0])), kept)
+            z, r = (sigmoid_of(layer.limited(total)) for total in sums)
+            kept = set_items(reset, row - group.first, j, r * old)
+            return seq(set_items(update, row - group.first, j, z), kept)
 
         starts = [[start(row, gate, j, width) for gate in range(2)] for row in rows]
         return layer.products(layer.last(rows), range(2), j, starts, each(rows, one))
@@ -232,7 +243,7 @@ def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
             def put(value: PrimExpr) -> Stmt:
                 return layer.put(at, row, j, value + part * (old - value))
 
-            return let(tanh_of(sums[0]), put, "new")
+            return let(tanh_of(layer.limited(sums[0])), put, "new")
 
         starts = [[start(row, 2, j, width)] for row in rows]
         states = [partial(load, reset, row - group.first) for row in rows]
@@ -280,6 +291,7 @@ def layer_loops(
     start: Callable[[Layer, PrimExpr], Stmt] | None,
     step: Callable[[Layer, PrimExpr, Group], Stmt],
     tile: RowTile,
+    clip: float = 0.0,
 ) -> PrimFunc:
     """Return the loops over rows and steps; ``kept`` are the results behind the last state."""
     given = tuple(buffer_of(f"in{number}", type_) for number, type_ in enumerate(types))
@@ -288,7 +300,7 @@ def layer_loops(
     final = buffer_of("final", types[1])
     states = Buffer("states", (steps, batch, final.shape[1]), DType.FLOAT32)
     width, hidden = tile.width, index(final.shape[1])
-    layer = Layer(given, weight, states, final, width, hidden)
+    layer = Layer(given, weight, states, final, width, hidden, clip)
 
     def along(group: Group, layer: Layer) -> Stmt:
         size, zero = Buffer("size", (1,), DType.FLOAT32, MemoryScope.REGISTER), FloatImm(0.0)

@@ -19,7 +19,7 @@ from ..tir.stmt import Stmt
 from .arrays import Array
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
-from .recurrent import check_layer, hidden_size, step_numbers
+from .recurrent import check_clip, check_layer, clipped, hidden_size, step_numbers
 from .recurrent_loops import Layer, each, items, layer_loops, tanh_of
 from .recurrent_rows import Group, Rows, RowTile
 from .type_rules import operands
@@ -37,10 +37,13 @@ class Rnn(Op):
     fixed_sizes = "the last of every operand: rows of the weight are read by vectors"
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
-        """``reverse``: from the last step to the first; ``activation``: ``tanh`` or ``relu``."""
+        """``reverse``: from the last step to the first; ``activation``: ``tanh`` or ``relu``;
+        ``clip``: limits what it takes, on both sides; 0 is no limit.
+        """
 
         reverse: bool = False
         activation: str = "tanh"
+        clip: float = 0.0
 
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
@@ -48,6 +51,7 @@ class Rnn(Op):
         x, h, r = operands(cls.name, types, 3)
         if attrs.activation not in ("tanh", "relu"):
             raise TypeRuleError(f"{cls.name}: activation '{attrs.activation}' is no tanh or relu")
+        check_clip(cls.name, attrs.clip)
         check_layer(cls.name, (x, h, r), (x.shape[1], hidden_size(cls.name, (x, h, r))), 1)
         return TupleType((x, h))
 
@@ -56,7 +60,7 @@ class Rnn(Op):
         """Step by step."""
         states = np.empty_like(x)
         for step in step_numbers(len(x), attrs.reverse):
-            total = x[step] + h @ r
+            total = clipped(attrs.clip, x[step] + h @ r)
             h = np.tanh(total) if attrs.activation == "tanh" else np.maximum(total, 0)
             states[step] = h
         return states, h.copy()
@@ -70,7 +74,7 @@ class Rnn(Op):
     def tiled(tile: RowTile, attrs: Attrs, *types: TensorType) -> PrimFunc:
         """The loops for rows that go along together."""
         step = partial(_step, is_tanh=attrs.activation == "tanh")
-        return layer_loops("rnn", attrs.reverse, types, (), None, step, tile)
+        return layer_loops("rnn", attrs.reverse, types, (), None, step, tile, attrs.clip)
 
 
 def _step(layer: Layer, at: PrimExpr, group: Group, *, is_tanh: bool) -> Stmt:
@@ -87,14 +91,9 @@ def _step(layer: Layer, at: PrimExpr, group: Group, *, is_tanh: bool) -> Stmt:
         ]
 
         def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
-            return seq(
-                *(
-                    layer.put(
-                        at, row, j + n * width, tanh_of(total) if is_tanh else maximum(total, 0.0)
-                    )
-                    for n, total in enumerate(sums)
-                )
-            )
+            given = map(layer.limited, sums)
+            new = [tanh_of(total) if is_tanh else maximum(total, 0.0) for total in given]
+            return seq(*(layer.put(at, row, j + n * width, value) for n, value in enumerate(new)))
 
         return layer.products(layer.last(rows), range(count), j, starts, each(rows, one), width)
 

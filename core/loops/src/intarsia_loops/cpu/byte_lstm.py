@@ -85,7 +85,7 @@ def byte_lstm(node: Call, args: Sequence[Expr], tiling: CpuTiling) -> Expr | Non
     if int8x4 is None or int8x4.add is dot4_by_shifts or int8x4.signed:
         return None
     attrs, weight = node.attrs, args[3]
-    if not isinstance(attrs, Lstm.Attrs) or not attrs.quantize_state or attrs.peepholes:
+    if not isinstance(attrs, Lstm.Attrs) or not attrs.quantize_state or not attrs.has_plain_gates:
         return None
     if not isinstance(weight, Constant) or weight.type.dtype is not DType.INT8:
         return None
@@ -141,7 +141,7 @@ class ByteLstm(Op):
         def step(layer: Layer, at: PrimExpr, group: Group, update: Update) -> Stmt:
             return group.tiles(lambda rows: _Step(layer, dot, at, rows).stmt(update))
 
-        return lstm_loops("byte_lstm", types, step, tile, reverse=attrs.reverse)
+        return lstm_loops("byte_lstm", types, step, tile, Lstm.Attrs(reverse=attrs.reverse))
 
 
 def _word(first: PrimExpr) -> PrimExpr:

@@ -69,9 +69,9 @@ def _packed_float(node: Call, args: Sequence[Expr]) -> Expr | None:
     if hidden < _COLUMNS or weight.type.bytes < _LEAST_BYTES:
         return None
     match attrs:
-        case Lstm.Attrs(quantize_state=False, peepholes=False):
+        case Lstm.Attrs(quantize_state=False) if attrs.has_plain_gates:
             own = PackedLayer.Attrs(kind="lstm", reverse=attrs.reverse)
-        case Gru.Attrs():
+        case Gru.Attrs(clip=0):
             own = PackedLayer.Attrs(
                 kind="gru", reverse=attrs.reverse, linear_before_reset=attrs.linear_before_reset
             )

@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..size import Atom, Dim, Size, SizeOp
-from .passport import Passport
 from .plan import CallPlan, SizeGuard
 from .plan_sizes import slot_offsets
 
@@ -129,15 +128,3 @@ def _of_one(atom: SizeOp, known: tuple[int, int] | None) -> tuple[int, int] | No
     if atom.op == "min" and known is not None and known[0] >= 0:
         return 0, known[1]
     return None
-
-
-def example_sizes(passport: Passport) -> dict[str, int]:
-    """Return a value that each named size of an artifact's inputs may have.
-
-    It is the largest of a list or a range, else the least.
-    """
-    found = {choice.name: choice.sizes[-1] for choice in passport.sizes}
-    for plan in (passport.plan, *(part.passport.plan for part in passport.parts)):
-        for name, bounds in bounds_of(plan).items():
-            found.setdefault(name, max(1, bounds.low) if bounds.high is None else bounds.high)
-    return found

@@ -12,7 +12,7 @@ from intarsia.cli.output import echo, emit_json, table
 from intarsia.cli.session import Session
 from intarsia.driver.arrays import RANDOM, plain_arrays, read_inputs
 from intarsia.driver.shapes import open_shapes
-from intarsia_runtime.artifact.size_bounds import example_sizes
+from intarsia_ir.example_sizes import example_sizes
 from intarsia_runtime.executors.random_inputs import seeded_state
 from intarsia_runtime.load import Executable, load
 

@@ -13,6 +13,7 @@ from ..context import NodeContext
 from .contributed import DOMAIN, channels_first
 from .convolution import conv
 from .linear import gemm, product, scaled
+from .named_activations import activated
 from .pooling import max_pool
 from .triangles import trilu
 
@@ -72,7 +73,7 @@ def fused_conv(node: NodeContext) -> Expr:
         result = _sum(node, result, node.input(3))
     if not node.has("activation"):
         return result
-    return _activated(node, result, node.string("activation"), node.numbers("activation_params"))
+    return activated(node, result, node.string("activation"), node.numbers("activation_params"))
 
 
 def fused_gemm(node: NodeContext) -> Expr:
@@ -82,47 +83,7 @@ def fused_gemm(node: NodeContext) -> Expr:
         return result
     names = ("activation_alpha", "activation_beta")
     given = tuple(node.number(name) for name in names if node.has(name))
-    return _activated(node, result, node.string("activation"), given)
-
-
-def _activated(node: NodeContext, x: Expr, name: str, params: tuple[float, ...]) -> Expr:
-    """Apply an activation by the name of its ONNX operator, with its parameters in order."""
-    plain = _PLAIN.get(name)
-    if plain is not None:
-        return node.call(plain, x)
-    if name not in _DEFAULTS:
-        raise node.unsupported(f"activation '{name}' of {node.op_type}")
-    alpha, beta = (*params, *_DEFAULTS[name][len(params) :])[:2]
-    match name:
-        case "Clip":
-            return node.call(unary.Clip, x, attrs=unary.Clip.Attrs(min=alpha, max=beta))
-        case "HardSigmoid":
-            attrs = activation.HardSigmoid.Attrs(alpha=alpha, beta=beta)
-            return node.call(activation.HardSigmoid, x, attrs=attrs)
-        case "Elu":
-            return node.call(activation.Elu, x, attrs=activation.Elu.Attrs(alpha=alpha))
-        case _:
-            attrs = activation.LeakyRelu.Attrs(alpha=alpha)
-            return node.call(activation.LeakyRelu, x, attrs=attrs)
-
-
-_PLAIN = MappingProxyType(
-    {
-        "Relu": activation.Relu,
-        "Sigmoid": unary.Sigmoid,
-        "Softplus": activation.Softplus,
-        "Softsign": activation.Softsign,
-        "Tanh": unary.Tanh,
-    }
-)
-_DEFAULTS = MappingProxyType(
-    {
-        "Clip": (float("-inf"), float("inf")),
-        "Elu": (1.0, 0.0),
-        "HardSigmoid": (0.2, 0.5),
-        "LeakyRelu": (0.01, 0.0),
-    }
-)
+    return activated(node, result, node.string("activation"), given)
 
 
 def fused_matmul(node: NodeContext) -> Expr:

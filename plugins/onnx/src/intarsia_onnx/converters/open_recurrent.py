@@ -118,11 +118,13 @@ def _direction(
         result = _lstm(node, index, given, reverse=backward, rounds=quantized is not None)
     elif is_plain:
         names = [name.lower() for name in node.strings("activations")] or ["tanh"]
-        plain = recurrent_plain.Rnn.Attrs(reverse=backward, activation=names[index % len(names)])
+        plain = recurrent_plain.Rnn.Attrs(
+            reverse=backward, activation=names[index % len(names)], clip=clip(node)
+        )
         result = node.call(recurrent_plain.Rnn, product, first, *weights, attrs=plain)
     else:
         before = bool(node.integer("linear_before_reset", 0))
-        attrs = recurrent.Gru.Attrs(reverse=backward, linear_before_reset=before)
+        attrs = recurrent.Gru.Attrs(reverse=backward, linear_before_reset=before, clip=clip(node))
         result = node.call(recurrent.Gru, product, first, *weights, own, attrs=attrs)
     states, last, *cells_left = (
         get_item(result, n, span=node.span) for n in range(3 if is_lstm else 2)
@@ -141,7 +143,13 @@ def _lstm(
     """Return an LSTM with what its gates see of the cell; ``rounds`` means products of bytes."""
     seen = peepholes(node, index)
     is_seen, more = seen is not None, () if seen is None else (seen,)
-    attrs = recurrent.Lstm.Attrs(reverse=reverse, quantize_state=rounds, peepholes=is_seen)
+    attrs = recurrent.Lstm.Attrs(
+        reverse=reverse,
+        quantize_state=rounds,
+        peepholes=is_seen,
+        clip=clip(node),
+        input_forget=bool(node.integer("input_forget", 0)),
+    )
     return node.call(recurrent.Lstm, *given, *more, attrs=attrs)
 
 
@@ -149,6 +157,20 @@ def _reversed(node: NodeContext, x: Expr) -> Expr:
     """Reverse the steps of each sequence, up to its length."""
     attrs = indexing.ReverseSequence.Attrs(time=0, batch=1)
     return node.call(indexing.ReverseSequence, x, node.input(4), attrs=attrs)
+
+
+def clip(node: NodeContext) -> float:
+    """Return the limit of what activations take of sums of products; 0 if there is none.
+
+    Raises:
+        ModelError: The limit is no number above 0.
+    """
+    if not node.has("clip"):
+        return 0.0
+    limit = node.number("clip")
+    if not 0 < limit < float("inf"):
+        raise node.model_error(f"clip={limit} must be a number above 0")
+    return limit
 
 
 def peepholes(node: NodeContext, direction: int) -> Expr | None:

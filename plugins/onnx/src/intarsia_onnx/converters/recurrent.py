@@ -11,31 +11,21 @@ import numpy as np
 from msgspec import Struct, field
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.graph.op import Op
 from intarsia_ir.graph.types import Shape
-from intarsia_ir.ops import activation, binary, compare, nn, unary
+from intarsia_ir.ops import binary, compare, nn, unary
 from intarsia_ir.ops.type_rules import same_size, shape_text
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
 from ..builder import dtype_of
 from ..context import NodeContext
-from .open_recurrent import QuantizedProducts, open_recurrent, peepholes
+from .named_activations import NamedActivation, named_activations
+from .open_recurrent import QuantizedProducts, clip, has_lengths, open_recurrent, peepholes
 
 MAX_STEPS = 512
 
-_ACTIVATIONS: MappingProxyType[str, type[Op]] = MappingProxyType(
-    {
-        "hardsigmoid": activation.HardSigmoid,
-        "relu": activation.Relu,
-        "sigmoid": unary.Sigmoid,
-        "softplus": activation.Softplus,
-        "softsign": activation.Softsign,
-        "tanh": unary.Tanh,
-    }
-)
 _DEFAULTS = MappingProxyType(
-    {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
+    {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 )
 _GATES = MappingProxyType({"LSTM": 4, "GRU": 3, "RNN": 1})
 
@@ -49,6 +39,8 @@ class _Cell(Struct, frozen=True):
         recurrence: Recurrent weight ``[gates * hidden, hidden]``.
         bias: Recurrent bias ``[gates * hidden]``, or ``None``.
         functions: Activation functions.
+        limit: What their operands are limited to on both sides, 0 for none. As in ONNX Runtime,
+            the cell of an LSTM is not: only what comes from products is.
         rounded: What products take of the state.
         peepholes: What the cell is multiplied with for each gate ``[3 * hidden]``, or ``None``.
         weights: Parts of the recurrent weight, which all steps share.
@@ -58,7 +50,8 @@ class _Cell(Struct, frozen=True):
     hidden: int
     recurrence: Expr
     bias: Expr | None
-    functions: tuple[type[Op], ...]
+    functions: tuple[NamedActivation, ...]
+    limit: float
     rounded: Callable[[Expr], Expr]
     peepholes: Expr | None = None
     weights: dict[tuple[int, int], Expr] = field(default_factory=dict[tuple[int, int], Expr])
@@ -70,7 +63,11 @@ class _Cell(Struct, frozen=True):
         return self.node.call(binary.Add, a, b)
 
     def apply(self, index: int, x: Expr) -> Expr:
-        return self.node.call(self.functions[index], x)
+        """Return what a function gives for a sum of products, which ``clip`` limits."""
+        if self.limit:
+            attrs = unary.Clip.Attrs(min=-self.limit, max=self.limit)
+            x = self.node.call(unary.Clip, x, attrs=attrs)
+        return self.functions[index].applied(self.node, x)
 
     def seen(self, gate: Expr, index: int, c: Expr) -> Expr:
         """Return a gate with what it sees of the cell, before its activation."""
@@ -106,11 +103,15 @@ def product(node: NodeContext, x: Expr, weight: Expr) -> Expr:
 def _lstm_step(cell: _Cell, x: Expr, state: _State) -> _State:
     h, c = state
     total = cell.plus(x, cell.recurrent(h, 0, 4, with_bias=False))
-    i, f = (cell.apply(0, cell.seen(cell.gate(total, n), n, c)) for n in (0, 2))
+    i = cell.apply(0, cell.seen(cell.gate(total, 0), 0, c))
+    if cell.node.integer("input_forget", 0):
+        f = cell.node.call(binary.Subtract, cell.node.scalar(1.0, dtype_of(i)), i)
+    else:
+        f = cell.apply(0, cell.seen(cell.gate(total, 2), 2, c))
     new = cell.apply(1, cell.gate(total, 3))
     c = cell.plus(cell.times(f, c), cell.times(i, new))
     o = cell.apply(0, cell.seen(cell.gate(total, 1), 1, c))
-    return cell.times(o, cell.apply(2, c)), c
+    return cell.times(o, cell.functions[2].applied(cell.node, c)), c
 
 
 def _gru_step(cell: _Cell, x: Expr, state: _State) -> _State:
@@ -184,10 +185,6 @@ def _checked(node: NodeContext, batch_first: bool) -> tuple[int, int, int]:
     steps, batch = (second, first) if batch_first else (first, second)
     if node.optional(4) is not None and not _may_be(node.static_shape(4), (batch,)):
         raise node.model_error(f"the lengths {node.type_of(4)} are not one for each of {batch}")
-    if node.has("clip") or node.integer("input_forget", 0):
-        raise node.unsupported(f"{node.op_type} with clip or input_forget")
-    if node.has("activation_alpha") or node.has("activation_beta"):
-        raise node.unsupported(f"{node.op_type} with activation_alpha or activation_beta")
     return steps, batch, size
 
 
@@ -206,12 +203,14 @@ def _takes_operator(
     is_unrolled = not isinstance(steps, Dim) and 1 <= steps <= MAX_STEPS
     if is_unrolled and not isinstance(batch, Dim) and not quantized:
         return False
-    usual = {tuple(_ACTIVATIONS[name] for name in _DEFAULTS[node.op_type])}
+    usual = {_DEFAULTS[node.op_type]}
     if node.op_type == "RNN":
-        usual.add((_ACTIVATIONS["relu"],))
+        usual.add(("Relu",))
     chosen = [_functions(node, index, directions) for index in range(directions)]
-    fits = all(functions in usual for functions in chosen)
+    fits = all(tuple(function.name for function in functions) in usual for functions in chosen)
     fits = fits and dtype_of(node.input(0)) is DType.FLOAT32
+    # The operator keeps a state behind the end of its sequence by gates that ``clip`` would limit.
+    fits = fits and not (clip(node) and has_lengths(node, steps))
     if not fits and isinstance(steps, Dim):
         raise node.unsupported(
             f"{node.op_type} over {steps} steps, other than float32 with the usual activations",
@@ -249,18 +248,15 @@ def _may_be(shape: Shape, wanted: Shape) -> bool:
     return len(shape) == len(wanted) and all(map(same_size, shape, wanted))
 
 
-def _functions(node: NodeContext, index: int, directions: int) -> tuple[type[Op], ...]:
+def _functions(node: NodeContext, index: int, directions: int) -> tuple[NamedActivation, ...]:
     defaults = _DEFAULTS[node.op_type]
-    names = [name.lower() for name in node.strings("activations")] or list(defaults * directions)
+    names = list(node.strings("activations")) or list(defaults * directions)
     if len(names) == len(defaults) and directions == 2:
         names = names * 2
     if len(names) != len(defaults) * directions:
         raise node.model_error(f"{len(names)} activations for {directions} directions")
-    chosen = names[index * len(defaults) : (index + 1) * len(defaults)]
-    unknown = [name for name in chosen if name not in _ACTIVATIONS]
-    if unknown:
-        raise node.unsupported(f"activation '{unknown[0]}'")
-    return tuple(_ACTIVATIONS[name] for name in chosen)
+    chosen = named_activations(node, names)
+    return tuple(chosen[index * len(defaults) : (index + 1) * len(defaults)])
 
 
 def _cell(
@@ -279,7 +275,7 @@ def _cell(
     functions = _functions(node, index, directions)
     rounded = quantized.state if quantized else _same
     seen = peepholes(node, index) if node.op_type == "LSTM" else None
-    return _Cell(node, hidden, recurrence, bias, functions, rounded, seen)
+    return _Cell(node, hidden, recurrence, bias, functions, clip(node), rounded, seen)
 
 
 def _same(x: Expr) -> Expr:

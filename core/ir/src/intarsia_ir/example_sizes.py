@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes that an artifact's inputs may have, for inputs that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from intarsia_runtime.artifact.passport import Passport
+from intarsia_runtime.artifact.plan import SizeGuard
+from intarsia_runtime.artifact.plan_walk import guards_of_steps
+from intarsia_runtime.artifact.signature import ANY_SIZE
+from intarsia_runtime.artifact.size_bounds import bounds_of
+from intarsia_runtime.size import Dim, value_of
+
+_TRIED = tuple(
+    sorted({factor << n for n in range(17) for factor in (2, 3, 5, 7)} | {33, 65, 129, 257})
+)
+"""Sizes for guards that their lower bounds alone do not meet: windows behind strides, halves and
+quarters that must be whole, 2**n + 1 pixels.
+"""
+
+
+def example_sizes(
+    passport: Passport, given: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, int]:
+    """Return a value for each named size of an artifact's inputs that its guards allow.
+
+    It is the largest of a list or a range, else the least; sizes of guards that do not hold then
+    are made larger, all of them alike, until most guards hold.
+
+    Args:
+        passport: Of the artifact.
+        given: Values that are to stay.
+    """
+    found = {choice.name: choice.sizes[-1] for choice in passport.sizes} | dict(given)
+    fixed, guards = set(found), list[SizeGuard]()
+    for plan in (passport.plan, *(part.passport.plan for part in passport.parts)):
+        for name, bounds in bounds_of(plan).items():
+            fixed |= set() if bounds.high is None else {name}
+            found.setdefault(name, max(1, bounds.low) if bounds.high is None else bounds.high)
+        if plan.open is not None:
+            guards += [*plan.open.guards, *guards_of_steps(plan)]
+    names = {n for spec in passport.signature.inputs for n in spec.shape or () if n != ANY_SIZE}
+    for name in sorted(name for name in names if isinstance(name, str)):
+        found.setdefault(name, 1)
+    return _grown(found, fixed, [guard for guard in guards if _variables(guard) <= found.keys()])
+
+
+def _grown(
+    sizes: dict[str, int], fixed: Iterable[str], guards: Sequence[SizeGuard]
+) -> dict[str, int]:
+    """Return sizes for which the fewest guards fail, the smallest of those that are tried."""
+    failing = _failing(guards, sizes)
+    names = frozenset[str]().union(*map(_variables, failing)) - set(fixed)
+    best, least = sizes, len(failing)
+    for size in _TRIED:
+        if not least or not names:
+            break
+        tried = {**sizes, **{name: max(size, sizes[name]) for name in names}}
+        count = len(_failing(guards, tried))
+        if count < least:
+            best, least = tried, count
+    return best
+
+
+def _failing(guards: Iterable[SizeGuard], sizes: Mapping[str, int]) -> list[SizeGuard]:
+    return [one for one in guards if value_of(one.left, sizes) != value_of(one.right, sizes)]
+
+
+def _variables(guard: SizeGuard) -> frozenset[str]:
+    sizes = [size for size in (guard.left, guard.right) if isinstance(size, Dim)]
+    return frozenset[str]().union(*(size.variables() for size in sizes))
