@@ -9,18 +9,26 @@ import pytest
 from intarsia_ir.graph.expr import Call, Expr, Var, call, constant, tensor_type
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.recurrent import Gru, Lstm
-from intarsia_ir.ops.recurrent_rows import RowTile
+from intarsia_ir.ops.recurrent_rows import Group, RowTile, over_rows
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import IntImm
+from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run as run_kernel
+from intarsia_ir.tir.stmt import Stmt, Store
 from intarsia_loops.cpu.packed_layers import (
     PackedLayer,
+    byte_row_tile,
     layer_deferred,
     packed_layer,
+    row_tile,
     unpack_layer,
 )
 from intarsia_loops.cpu.tiling import CpuTiling
 from intarsia_runtime.dtype import DType
 
 AVX512 = CpuTiling(lanes=16, rows=14)
+TILES = [RowTile(), RowTile(4, 16, 320), RowTile(2, 8, 64), RowTile(4, 8, 40), RowTile(3, 8, 48)]
+"""All gates at a time, with one row more or not; one gate after the other; two at a time."""
 
 
 def gru(weight: Expr) -> Call:
@@ -33,9 +41,9 @@ def gru(weight: Expr) -> Call:
 def test_a_block_has_a_cache_line_of_each_gate() -> None:
     weight = np.arange(20 * 60, dtype=np.float32).reshape(20, 60)
     packed = layer_deferred(weight, 3, 16).array()
-    assert packed.shape == (2, 20, 3, 16)
-    np.testing.assert_array_equal(packed[0, 7, 2], weight[7, 40:56])
-    np.testing.assert_array_equal(packed[1, 7, 2], [*weight[7, 56:60], *[0] * 12])
+    assert packed.shape == (2, 3, 20, 16)
+    np.testing.assert_array_equal(packed[0, 2, 7], weight[7, 40:56])
+    np.testing.assert_array_equal(packed[1, 2, 7], [*weight[7, 56:60], *[0] * 12])
     np.testing.assert_array_equal(unpack_layer(packed), weight)
 
 
@@ -55,7 +63,7 @@ def test_which_weights_are_packed(weight: Expr, is_made: bool) -> None:
         assert isinstance(made, Call)
         assert made.type == node.type
         assert made.attrs == PackedLayer.Attrs(kind="gru", linear_before_reset=True)
-        assert tensor_type(made.args[2]).shape == (4, 64, 3, 16)
+        assert tensor_type(made.args[2]).shape == (4, 3, 64, 16)
 
 
 def test_no_weight_is_packed_without_vectors() -> None:
@@ -63,8 +71,48 @@ def test_no_weight_is_packed_without_vectors() -> None:
     assert packed_layer(node, node.args, CpuTiling(lanes=1, rows=4)) is None
 
 
-@pytest.mark.parametrize("tile", [RowTile(), RowTile(4, 16), RowTile(2, 8)])
-@pytest.mark.parametrize("batch", [1, 3, 5])
+@pytest.mark.parametrize(
+    ("tiling", "tile", "byte_tile"),
+    [
+        (AVX512, RowTile(4, 16, 320), RowTile(4, 16, 320)),
+        (CpuTiling(lanes=16, rows=6), RowTile(4, 16, 320), RowTile(4, 16, 320)),
+        (CpuTiling(lanes=4, rows=14), RowTile(4, 4, 80), RowTile(4, 4, 80)),
+        (CpuTiling(lanes=8, rows=6), RowTile(4, 16, 80), RowTile(2, 8, 64)),
+        (CpuTiling(lanes=4, rows=6), RowTile(4, 8, 40), RowTile(2, 4, 32)),
+        (CpuTiling(lanes=4, rows=2), RowTile(1, 4), RowTile(1, 4)),
+        (CpuTiling(lanes=1, rows=2), None, None),
+    ],
+)
+def test_tiles_fit_registers(
+    tiling: CpuTiling, tile: RowTile | None, byte_tile: RowTile | None
+) -> None:
+    assert (row_tile(tiling), byte_row_tile(tiling)) == (tile, byte_tile)
+
+
+@pytest.mark.parametrize(
+    ("tile", "batch", "sizes"),
+    [
+        (RowTile(4, 16, 80), 7, [4, 3]),
+        (RowTile(4, 16, 80), 5, [3, 2]),  # as many rows in each, if possible
+        (RowTile(4, 16, 320), 5, [5]),  # registers have room for one more
+        (RowTile(4, 16, 320), 9, [5, 4]),
+        (RowTile(2, 8, 64), 3, [2, 1]),
+    ],
+)
+def test_rows_go_along_in_tiles(tile: RowTile, batch: int, sizes: list[int]) -> None:
+    weight = Buffer("weight", (8, 32), DType.FLOAT32)
+    out = Buffer("out", (batch,), DType.INT64)
+
+    def along(group: Group, width: int) -> Stmt:
+        return group.tiles(lambda rows: Store(out, (rows[0],), IntImm(len(rows), DType.INT64)))
+
+    found = np.zeros(batch, np.int64)
+    run_kernel(PrimFunc("f", (out,), 1, over_rows(batch, tile, weight, along)), found)
+    assert [size for size in found if size] == sizes
+
+
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("batch", [1, 3, 5, 7])
 @pytest.mark.parametrize(
     "attrs",
     [

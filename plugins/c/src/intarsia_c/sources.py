@@ -14,6 +14,7 @@ from intarsia_ir.tir.passes.unroll import unroll
 from intarsia_loops.codegen.c_functions import Functions
 from intarsia_loops.codegen.c_interface import Interface
 from intarsia_loops.codegen.c_source import expand_intrinsics, print_kernel
+from intarsia_loops.codegen.register_vectors import loop_over_lanes
 from intarsia_loops.codegen.statements import RegionCall
 from intarsia_runtime.artifact.plan import CallPlan
 
@@ -26,7 +27,7 @@ from .stages import CHECKED_SIZES, print_stage_sizes
 
 def _flat(function: PrimFunc) -> PrimFunc:
     """Write short loops out, with sums in arrays that a compiler keeps in registers."""
-    return merge_lanes(simplify(split_registers(unroll(simplify(function)))))
+    return merge_lanes(simplify(split_registers(unroll(simplify(loop_over_lanes(function))))))
 
 
 def new_functions(module: TensorModule) -> Functions:

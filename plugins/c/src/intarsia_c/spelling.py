@@ -16,8 +16,14 @@ KERNEL = """\
 #else
 #define IX_KERNEL static void
 #endif
+/* A loop over few lanes that is written out early leaves GCC nothing to make vectors of. */
+#if defined(__GNUC__) && !defined(__clang__) && (defined(__SSE2__) || defined(__ARM_NEON))
+#define IX_LANES _Pragma("GCC unroll 1")
+#else
+#define IX_LANES
+#endif
 """
-"""How a kernel begins."""
+"""How kernels and loops over lanes begin."""
 
 C99 = Spelling(
     kind="c",
@@ -26,6 +32,7 @@ C99 = Spelling(
     intrinsics=by_type(MATH),
     functions=of_both_types((*MATH.values(), *_MORE)),
     kernel="IX_KERNEL",
+    lanes="IX_LANES",
     for_m_profile=True,
 )
 """What portable C calls things; nothing beyond ``<stdint.h>`` and ``<math.h>``."""

@@ -27,7 +27,6 @@ from .integer_forms import INTEGER_FORMS
 from .recurrent_loops import (
     Layer,
     buffer_of,
-    each,
     gru_after,
     gru_before,
     items,
@@ -182,8 +181,10 @@ def _gates_step(layer: Layer, at: PrimExpr, group: Group, update: Update) -> Stm
 
     def block(rows: Rows, j: PrimExpr, width: int) -> Stmt:
         starts = [[layer.gate(at, row, gate, j, width) for gate in range(4)] for row in rows]
-        epilogue = each(rows, lambda row, sums: update(row, j, sums))
-        return layer.products(layer.last(rows), range(4), j, starts, epilogue)
+        states = layer.last(rows)
+        return layer.updates(
+            rows, states, range(4), j, starts, lambda row, sums: update(row, j, sums)
+        )
 
     return layer.over_tiles(group, block)
 

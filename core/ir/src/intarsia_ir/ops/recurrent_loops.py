@@ -4,7 +4,8 @@
 Rows of a batch may go along the sequence together, as many as a tile of the machine has: each
 vector of the weight is then read once for all of them, and sums of several rows hide the latency of
 a multiply-add that those of one wait for. With 4 rows and 4 gates 16 accumulators, 4 vectors of the
-weight and 1 broadcast element of a state take 21 of 32 zmm; with 2 rows 8 + 4 + 1 = 13 of 16 ymm.
+weight and 1 broadcast element of a state take 21 of 32 zmm; with 4 rows and one gate, two vectors
+wide, 8 + 2 + 1 = 11 of 16 ymm.
 
 Most layers begin with a state of zeros. Then the first step has no product to compute: a third of
 the time of three steps.
@@ -61,6 +62,7 @@ class Layer(Struct, frozen=True):
     """The buffers of a layer; ``final`` is the state before a step, and after all of them.
 
     ``depth`` is how many elements of a state its products run over; 0 where all of them are 0.
+    ``sums`` is how many sums of a tile of several rows are in registers.
     ``clip`` limits what sigmoid and tanh take of sums, on both sides; 0 is no limit.
     """
 
@@ -70,6 +72,7 @@ class Layer(Struct, frozen=True):
     final: Buffer
     width: int
     depth: PrimExpr
+    sums: int
     clip: float = 0.0
 
     def limited(self, x: PrimExpr) -> PrimExpr:
@@ -167,17 +170,65 @@ class Layer(Struct, frozen=True):
         body = seq(*begin, serial(self.depth, one, "k"), epilogue(current))
         return allocate([buffer for row in sums for buffer in row], body)
 
+    def updates(
+        self,
+        rows: Rows,
+        states: Sequence[Reader],
+        gates: Sequence[int],
+        j: PrimExpr,
+        starts: Sums,
+        one: Callable[[PrimExpr, Sequence[PrimExpr]], Stmt],
+        apart: int | None = None,
+    ) -> Stmt:
+        """Do ``one(row, sums)`` with the sums of :meth:`products` for each row.
+
+        Of several rows, which are neighbours, as many gates at a time are multiplied as registers
+        have room for. Then ``one`` is done in a loop: functions of gates are most of the code of a
+        step, and would take several times as long to compile if written out for each row.
+        """
+        if len(rows) == 1:
+            return self.products(
+                states, gates, j, starts, lambda sums: one(rows[0], sums[0]), apart
+            )
+        width = starts[0][0].lanes
+        shape = (len(rows), len(gates), width)
+        kept = Buffer("kept", shape, DType.FLOAT32, MemoryScope.STACK)
+
+        def part(first: int, last: int) -> Stmt:
+            def keep(sums: Sums) -> Stmt:
+                return seq(
+                    *(
+                        set_items(kept, index(row), index(first + gate), index(0), total)
+                        for row, own in enumerate(sums)
+                        for gate, total in enumerate(own)
+                    )
+                )
+
+            own = [start[first:last] for start in starts]
+            return self.products(states, gates[first:last], j, own, keep, apart)
+
+        def row(number: PrimExpr) -> Stmt:
+            names = [TirVar(f"total{gate}", DType.FLOAT32, width) for gate in gates]
+            values = [items(kept, number, gate, index(0), width) for gate in range(len(gates))]
+            return lets(names, values, one(rows[0] + number, names))
+
+        parts = -(-len(gates) // max(1, self.sums // (len(rows) * width)))
+        together = -(-len(gates) // parts)
+        firsts = range(0, len(gates), together)
+        sums = [part(first, min(first + together, len(gates))) for first in firsts]
+        return allocate([kept], seq(*sums, serial(len(rows), row, "row")))
+
     def _column(
         self, k: PrimExpr, gate: int, j: PrimExpr, width: int, apart: int | None
     ) -> PrimExpr:
         """Read columns of a row of the weight, ``[K, gates * hidden]`` or packed in blocks,
-        ``[blocks, K, gates, columns]``.
+        ``[blocks, gates, K, columns]``.
         """
         if len(self.weight.shape) == 2:
             distance = self.hidden if apart is None else apart
             return items(self.weight, k, j + gate * distance, width)
         block = self.weight.shape[3]
-        return items(self.weight, j // block, k, index(gate), j % block, width)
+        return items(self.weight, j // block, index(gate), k, j % block, width)
 
 
 def readers(buffer: Buffer, rows: Rows) -> list[Reader]:
@@ -207,7 +258,7 @@ def gru_before(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
 
             return let(tanh_of(inner), put, "new")
 
-        return layer.products(layer.last(rows), range(3), j, starts, each(rows, one))
+        return layer.updates(rows, layer.last(rows), range(3), j, starts, one)
 
     return layer.over_tiles(group, block)
 
@@ -231,7 +282,7 @@ def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
             return seq(set_items(update, row - group.first, j, z), kept)
 
         starts = [[start(row, gate, j, width) for gate in range(2)] for row in rows]
-        return layer.products(layer.last(rows), range(2), j, starts, each(rows, one))
+        return layer.updates(rows, layer.last(rows), range(2), j, starts, one)
 
     def new(rows: Rows, j: PrimExpr, width: int) -> Stmt:
         def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
@@ -247,40 +298,11 @@ def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
 
         starts = [[start(row, 2, j, width)] for row in rows]
         states = [partial(load, reset, row - group.first) for row in rows]
-        return layer.products(states, (2,), j, starts, each(rows, one))
+        return layer.updates(rows, states, (2,), j, starts, one)
 
     return allocate(
         (update, reset), seq(layer.over_tiles(group, gates), layer.over_tiles(group, new))
     )
-
-
-def each(rows: Rows, one: Callable[[PrimExpr, Sequence[PrimExpr]], Stmt]) -> Callable[[Sums], Stmt]:
-    """Do ``one(row, sums)`` for each row, in a loop if there are several, which are neighbours.
-
-    Functions of gates are most of the code of a step: written out for each row, they would take
-    several times as long to compile.
-    """
-    if len(rows) == 1:
-        return lambda sums: one(rows[0], sums[0])
-
-    def looped(sums: Sums) -> Stmt:
-        width, gates = sums[0][0].lanes, range(len(sums[0]))
-        shape = (len(rows), len(gates), width)
-        kept = Buffer("kept", shape, DType.FLOAT32, MemoryScope.STACK)
-        stored = [
-            set_items(kept, index(number), index(gate), index(0), own[gate])
-            for number, own in enumerate(sums)
-            for gate in gates
-        ]
-
-        def row(number: PrimExpr) -> Stmt:
-            names = [TirVar(f"total{gate}", DType.FLOAT32, width) for gate in gates]
-            values = [items(kept, number, gate, index(0), width) for gate in gates]
-            return lets(names, values, one(rows[0] + number, names))
-
-        return allocate([kept], seq(*stored, serial(len(rows), row, "row")))
-
-    return looped
 
 
 def layer_loops(
@@ -300,7 +322,7 @@ def layer_loops(
     final = buffer_of("final", types[1])
     states = Buffer("states", (steps, batch, final.shape[1]), DType.FLOAT32)
     width, hidden = tile.width, index(final.shape[1])
-    layer = Layer(given, weight, states, final, width, hidden, clip)
+    layer = Layer(given, weight, states, final, width, hidden, tile.sums, clip)
 
     def along(group: Group, layer: Layer) -> Stmt:
         size, zero = Buffer("size", (1,), DType.FLOAT32, MemoryScope.REGISTER), FloatImm(0.0)

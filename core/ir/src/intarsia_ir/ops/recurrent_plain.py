@@ -20,7 +20,7 @@ from .arrays import Array
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .recurrent import check_clip, check_layer, clipped, hidden_size, step_numbers
-from .recurrent_loops import Layer, each, items, layer_loops, tanh_of
+from .recurrent_loops import Layer, items, layer_loops, tanh_of
 from .recurrent_rows import Group, Rows, RowTile
 from .type_rules import operands
 
@@ -95,7 +95,7 @@ def _step(layer: Layer, at: PrimExpr, group: Group, *, is_tanh: bool) -> Stmt:
             new = [tanh_of(total) if is_tanh else maximum(total, 0.0) for total in given]
             return seq(*(layer.put(at, row, j + n * width, value) for n, value in enumerate(new)))
 
-        return layer.products(layer.last(rows), range(count), j, starts, each(rows, one), width)
+        return layer.updates(rows, layer.last(rows), range(count), j, starts, one, width)
 
     def for_tiles(j: PrimExpr, width: int, count: int) -> Stmt:
         return group.tiles(lambda rows: columns(rows, j, width, count))

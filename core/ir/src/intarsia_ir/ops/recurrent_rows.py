@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_runtime.dtype import DType
 
@@ -27,9 +28,6 @@ _STREAMED_BYTES = 1 << 20
 
 _MOST_ROWS = 8
 """Rows that share what they read of such a weight; more of them are shared by the threads."""
-
-_NEVER_ALONE = 4
-"""Rows of a tile from which on registers have room for the sums of one more."""
 
 Rows: TypeAlias = "Sequence[PrimExpr]"
 """Rows of a batch that go along the sequence together."""
@@ -52,10 +50,22 @@ class Group(Struct, frozen=True):
 
 
 class RowTile(Struct, frozen=True):
-    """How many rows go along together, and most columns of a gate whose sums are in registers."""
+    """Which sums are in registers together.
+
+    Attributes:
+        rows: Rows that go along together.
+        width: Most columns of a gate: a vector, or two where registers do not hold all gates.
+        sums: Most elements of a tile of several rows; it has as many gates at a time as fit.
+    """
 
     rows: int = 1
     width: int = 16
+    sums: int = 512
+
+    @property
+    def joins(self) -> bool:
+        """Whether registers have room for the sums of one more row and all of at most 4 gates."""
+        return self.rows > 1 and 4 * self.width * (self.rows + 1) <= self.sums
 
     def alone(self, weight: Buffer) -> int:
         """Return most columns of a gate for a row that goes alone.
@@ -63,7 +73,8 @@ class RowTile(Struct, frozen=True):
         They are two vectors, so that 8 sums of 4 gates hide the latency of a multiply-add, and at
         least 16; of a packed weight a block, which comes from a cache that is slower than this.
         """
-        most = max(16, 2 * self.width) if self.rows > 1 else self.width
+        two = 2 * self.width if self.joins else self.width
+        most = max(16, two) if self.rows > 1 else self.width
         return min(most, weight.shape[3]) if len(weight.shape) == 4 else most
 
 
@@ -84,6 +95,8 @@ def over_rows(batch: int, tile: RowTile, weight: Buffer, along: Along) -> Stmt:
     """
     if batch == 1:
         return along(_one_tile([index(0)]), tile.alone(weight))
+    if isinstance(index(batch), IntImm) and batch > tile.rows and not tile.joins:
+        tile = replace(tile, rows=-(-batch // -(-batch // tile.rows)))  # as many in each tile
     if _share_the_weight(batch, tile, weight):
         return _over_groups(batch, tile, weight, along)
     return _over_tiles(batch, tile, weight, along)
@@ -105,8 +118,7 @@ def _over_tiles(batch: int, tile: RowTile, weight: Buffer, along: Along) -> Stmt
     """
     parts: list[Stmt] = []
     left, done = index(batch), index(0)
-    is_joined = tile.rows >= _NEVER_ALONE
-    for size in range(tile.rows + is_joined, 0, -1):
+    for size in range(tile.rows + tile.joins, 0, -1):
         count = left // size
         if size > tile.rows:
             is_alone = all_of([equal(left % tile.rows, 1), left > 1])

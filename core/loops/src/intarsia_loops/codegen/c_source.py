@@ -96,6 +96,7 @@ def pooled_bytes(buffer: Buffer) -> int:
 
 
 _VECTOR = 16
+_FEW_LANES = 4
 
 
 class _KernelSource(Struct):
@@ -194,7 +195,8 @@ class _KernelSource(Struct):
         v.natural.add(loop.var)
         if loop.kind is ForKind.UNROLLED and v.spelling.unroll:
             v.write(v.spelling.unroll)
-        v.write(f"for ({v.spelling.index} {name} = 0; {name} < {bare(extent)}; ++{name}) {{")
+        word = f"{v.spelling.lanes} " if v.spelling.lanes and _has_few_lanes(loop) else ""
+        v.write(f"{word}for ({v.spelling.index} {name} = 0; {name} < {bare(extent)}; ++{name}) {{")
         with v.block():
             self.stmt(loop.body)
         v.write("}")
@@ -291,6 +293,12 @@ class _KernelSource(Struct):
         read = Load(kept, whole, var.dtype, var.lanes)
         body = substitute_stmt(stmt.body, {var: read})
         self._allocate(Allocate(kept, Seq((Store(kept, whole, stmt.value), body))))
+
+
+def _has_few_lanes(loop: For) -> bool:
+    """Whether a loop is over so few lanes that compilers write out all that it has for each."""
+    is_short = isinstance(loop.extent, IntImm) and loop.extent.value <= _FEW_LANES
+    return is_short and loop.kind is ForKind.VECTORIZED and isinstance(loop.body, Seq)
 
 
 def _is_read(buffer: Buffer, body: Stmt) -> bool:

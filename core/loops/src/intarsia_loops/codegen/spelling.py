@@ -59,6 +59,8 @@ class Spelling(Struct, frozen=True):
         barrier: Statement at which the threads of a block wait for each other.
         threads: Numbers of the blocks and threads that run the iterations of a BOUND loop.
         unroll: Line in front of a loop that the compiler shall write out; none if empty.
+        lanes: Word in front of a loop over few lanes that the compiler shall not write out before
+            it looks for vectors; none if empty.
         reserved: Words that no variable is called, besides C's and the functions above.
         for_m_profile: Whether compilers for Arm's M profile read it too: a function may have a form
             of that profile's instructions.
@@ -81,6 +83,7 @@ class Spelling(Struct, frozen=True):
     barrier: str = ""
     threads: Mapping[Thread, str] = field(default_factory=lambda: MappingProxyType({}))
     unroll: str = ""
+    lanes: str = ""
     reserved: frozenset[str] = field(default_factory=frozenset[str])
     for_m_profile: bool = False
 

@@ -4,8 +4,9 @@
 A step multiplies a vector of ``hidden`` elements, or some of them, by a matrix ``[hidden, gates *
 hidden]`` that no first-level cache holds. As the model has it, columns of a gate lie a row of all
 gates apart: each load is of another page, which no hardware prefetcher follows. Packed, what a
-block of columns of all gates needs is contiguous. With 600 columns, 4.3 MB from the third-level
-cache, 4 rows take 185 instead of 290 us a step, and one takes 175 instead of 190 (Emerald Rapids).
+block of columns needs of a gate is contiguous, and one gate follows the other. With 600 columns,
+4.3 MB from the third-level cache, 4 rows take 185 instead of 290 us a step, and one takes 175
+instead of 190 (Emerald Rapids).
 """
 
 from __future__ import annotations
@@ -38,13 +39,27 @@ _COLUMNS = 16
 _GATES = {"lstm": 4, "gru": 3}
 _MANY_REGISTERS = 12
 """Rows of a product's tile, two vectors wide, that only 32 vector registers hold."""
+_FEW_REGISTERS = 2
+"""Rows of the tile of a microcontroller, whose 32 registers hold 16 sums, 4 for each gate."""
 
 
 def row_tile(tiling: CpuTiling) -> RowTile | None:
     """Return the tile of recurrent layers, see ``recurrent.py``; ``None`` without vectors."""
+    tile = byte_row_tile(tiling)
+    if tile is None or tile.joins or tile.rows == 1:
+        return tile
+    return RowTile(4, 2 * tiling.lanes, 10 * tiling.lanes)
+
+
+def byte_row_tile(tiling: CpuTiling) -> RowTile | None:
+    """Return the tile of layers whose states are rounded, a row of which is much code."""
     if tiling.lanes not in (4, 8, 16):
         return None
-    return RowTile(4 if tiling.rows >= _MANY_REGISTERS else 2, tiling.lanes)
+    if tiling.rows <= _FEW_REGISTERS:
+        return RowTile(1, tiling.lanes)
+    has_many = tiling.rows >= _MANY_REGISTERS or tiling.lanes == _COLUMNS
+    rows = 4 if has_many else 2
+    return RowTile(rows, tiling.lanes, 4 * (rows + has_many) * tiling.lanes)
 
 
 def packed_layer(node: Call, args: Sequence[Expr], tiling: CpuTiling) -> Expr | None:
@@ -84,17 +99,17 @@ def _packed_float(node: Call, args: Sequence[Expr]) -> Expr | None:
 
 
 def layer_deferred(weight: Array, gates: int, width: int) -> DeferredArray:
-    """Return what becomes ``weight[hidden, gates * hidden]`` as ``[blocks, hidden, gates, width]``,
+    """Return what becomes ``weight[hidden, gates * hidden]`` as ``[blocks, gates, hidden, width]``,
     with zeros behind the last column.
     """
     hidden = len(weight)
-    shape = (-(-hidden // width), hidden, gates, width)
+    shape = (-(-hidden // width), gates, hidden, width)
     return DeferredArray(shape, weight.dtype, partial(_fill, weight), weight)
 
 
 def _fill(weight: Array, packed: Array) -> None:
-    _, hidden, gates, width = packed.shape
-    columns = weight.reshape(hidden, gates, hidden)
+    _, gates, hidden, width = packed.shape
+    columns = weight.reshape(hidden, gates, hidden).transpose(1, 0, 2)
     for number, block in enumerate(packed):
         part = columns[:, :, number * width : (number + 1) * width]
         block[:, :, : part.shape[2]] = part
@@ -103,8 +118,8 @@ def _fill(weight: Array, packed: Array) -> None:
 
 def unpack_layer(packed: Array) -> Array:
     """Undo :func:`layer_deferred`."""
-    blocks, hidden, gates, width = packed.shape
-    columns = packed.transpose(1, 2, 0, 3).reshape(hidden, gates, blocks * width)
+    blocks, gates, hidden, width = packed.shape
+    columns = packed.transpose(2, 1, 0, 3).reshape(hidden, gates, blocks * width)
     return np.ascontiguousarray(columns[:, :, :hidden]).reshape(hidden, gates * hidden)
 
 
