@@ -132,7 +132,7 @@ def test_a_procedure_is_declared_where_another_part_has_it(
 def test_products_of_a_small_depth_have_tiles_of_their_own(
     target: LoopTarget[LlvmOptions],
 ) -> None:
-    assert not called(lowered(layers(48, 128, 64), target).functions)
+    assert not called(lowered(layers(48, 112, 64), target).functions)
 
 
 @pytest.mark.parametrize("depth", [257, 258, 300, 512])
