@@ -18,7 +18,7 @@ from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.tir.forward import procedures
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import TensorModule
-from intarsia_ir.tir.stmt import Invoke
+from intarsia_ir.tir.stmt import For, ForKind, Invoke
 from intarsia_ir.tir.text import parse_funcs, print_funcs
 from intarsia_ir.tir.verify import verify_func
 from intarsia_ir.tir.walk import statements
@@ -129,10 +129,18 @@ def test_a_procedure_is_declared_where_another_part_has_it(
     assert all(f"declare hidden void @{name}(" in part for part in using if part not in defined)
 
 
+def test_all_blocks_of_a_product_share_one_loop(target: LoopTarget[LlvmOptions]) -> None:
+    """1000 columns are full blocks and one of 8, which has its own epilogue."""
+    (kernel,) = lowered(layers(320, 1000), target).functions
+    loops = [stmt for stmt in statements(kernel.body) if isinstance(stmt, For)]
+    assert [loop.kind for loop in loops].count(ForKind.PARALLEL) == 1
+    assert len(called((kernel,))) == 2
+
+
 def test_products_of_a_small_depth_have_tiles_of_their_own(
     target: LoopTarget[LlvmOptions],
 ) -> None:
-    assert not called(lowered(layers(48, 128, 64), target).functions)
+    assert not called(lowered(layers(48, 112, 64), target).functions)
 
 
 @pytest.mark.parametrize("depth", [257, 258, 300, 512])

@@ -61,7 +61,7 @@ from .shared_tiles import (
     shares_tiles,
 )
 from .tile_stores import TileEpilogue, is_long, stored_rows
-from .tiling import CpuTiling, column_parts, for_width
+from .tiling import ColumnPart, CpuTiling, column_parts, for_width
 
 _MIDDLE = (7, 6, 5)
 """Rows of tiles between few and the largest, where there are not all sizes."""
@@ -107,7 +107,7 @@ def open_dense_loops(
     largest = tiling.rows_for(weight.shape[2] // tiling.lanes)
     if not is_ordered:
         largest = min(tiling.rows, largest)
-    stmts: list[Stmt] = []
+    works: dict[tuple[int, ...], tuple[_OpenProduct, list[ColumnPart]]] = {}
     rows = index(left.m)
     is_deep = weight.shape[1] >= LEAST_LARGE_DEPTH and not is_ordered and shares_tiles(tiling)
     for part in column_parts(outputs, weight.shape[2]):
@@ -119,8 +119,10 @@ def open_dense_loops(
             tiles = tiles_of(rows, own, many=many, few=few or is_rest, coarse=is_ordered)
             even = None
         work = _OpenProduct(tiling, left, weight, epilogue, outer, tiles, is_ordered, even=even)
-        stmts.append(work.loops(*part))
-    return seq(*stmts)
+        # Blocks that call procedures have one loop; a loop of several tiles would only be longer.
+        key = part[:1] if even is None else ()
+        works.setdefault(key, (work, []))[1].append(part)
+    return seq(*(work.loops(parts) for work, parts in works.values()))
 
 
 def tiles_of(
@@ -155,7 +157,7 @@ def one_row_loops(
     """Return the loops of one row, where others compute more; arguments as of the above."""
     tiles = RowTiles(index(left.m), (1,))
     work = _OpenProduct(tiling, left, weight, epilogue, outer, tiles)
-    return seq(*(work.loops(*part) for part in column_parts(outputs, weight.shape[2])))
+    return seq(*(work.loops([part]) for part in column_parts(outputs, weight.shape[2])))
 
 
 class _OpenProduct(Struct, frozen=True):
@@ -187,9 +189,9 @@ class _OpenProduct(Struct, frozen=True):
     def _depth(self) -> int:
         return self.left.k if self.is_ordered else self.weight.shape[1]
 
-    def loops(self, first: int, blocks: int, used: int) -> Stmt:
-        """Share panels and groups of blocks, of so many columns each, between threads."""
-        tile = self.tiles.sizes[0]
+    def loops(self, parts: Sequence[ColumnPart]) -> Stmt:
+        """Share panels and groups of blocks between threads."""
+        tile, first, blocks = self.tiles.sizes[0], parts[0][0], sum(part[1] for part in parts)
         if self.even is None:
             counts, bound = self.tiles.counts("rows")
         else:
@@ -219,8 +221,7 @@ class _OpenProduct(Struct, frozen=True):
             def multiplied(work: _OpenProduct) -> Stmt:
                 def multiply(c: PrimExpr) -> Stmt:
                     number = TirVar("block")
-                    panel = work._panel if work.even is None else work._shared
-                    return LetStmt(number, block + c, panel(number, used, part, total))
+                    return LetStmt(number, block + c, work._block(number, parts, part, total))
 
                 return serial(number, multiply, "n")
 
@@ -260,6 +261,21 @@ class _OpenProduct(Struct, frozen=True):
         filled = copied_rows(panel, extent, self.tiling.lanes, given)
         loops = Allocate(panel, seq(filled, body(replace(self, copied=element))))
         return LetStmt(first, minimum(begin * size, rows - size), loops)
+
+    def _block(
+        self,
+        block: PrimExpr,
+        columns: Sequence[ColumnPart],
+        part: Sequence[PrimExpr],
+        total: PrimExpr,
+    ) -> Stmt:
+        """Multiply a panel with a block, whose columns depend on which one it is."""
+        panel = self._panel if self.even is None else self._shared
+        *full, last = columns
+        made = panel(block, last[2], part, total)
+        for first, blocks, used in full:
+            made = IfStmt(block < first + blocks, panel(block, used, part, total), made)
+        return made
 
     def _panel(self, block: PrimExpr, used: int, part: Sequence[PrimExpr], total: PrimExpr) -> Stmt:
         """Multiply a panel with a block: its large tiles, and smaller ones behind the last."""

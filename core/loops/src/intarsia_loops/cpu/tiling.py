@@ -8,6 +8,7 @@ register tile itself is in ``micro_kernel.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -236,8 +237,12 @@ def paired_width(outputs: int, tiling: CpuTiling) -> int:
     return next((w for w in widths if columns[w] <= most), min(widths, key=columns.__getitem__))
 
 
-def column_parts(outputs: int, width: int) -> tuple[tuple[int, int, int], ...]:
-    """Return ``(first block, blocks, used columns)``: the full blocks, then the remainder."""
+ColumnPart: TypeAlias = tuple[int, int, int]
+"""Some blocks of columns: the first one, how many there are, and how many columns each has."""
+
+
+def column_parts(outputs: int, width: int) -> tuple[ColumnPart, ...]:
+    """Return the full blocks of columns, then the remainder."""
     full_blocks, remainder = divmod(outputs, width)
     parts = [(0, full_blocks, width)] if full_blocks else []
     if remainder:
