@@ -48,6 +48,12 @@ def test_made_up_inputs_have_sizes_that_run(proto: onnx.ModelProto, sizes: tuple
         assert executable.run(random_inputs(executable.inputs, 0, found))["y"].size
 
 
+def test_sizes_that_the_run_computes_are_not_made_up() -> None:
+    """The number of elements that are not zero is bounded, and no input has it."""
+    proto = model([node("NonZero", "x", "i"), node("Transpose", "i", "y")], {"x": ("N", 3)})
+    assert example_sizes(intarsia.build(proto, "llvm").passport) == {"N": 1}
+
+
 def test_a_given_size_stays() -> None:
     made = intarsia.build(strided(), "llvm")
     assert example_sizes(made.passport, {"H": 40, "N": 2}) == {"N": 2, "H": 40, "W": 12}

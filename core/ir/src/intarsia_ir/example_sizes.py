@@ -35,15 +35,16 @@ def example_sizes(
     """
     found = {choice.name: choice.sizes[-1] for choice in passport.sizes} | dict(given)
     fixed, guards = set(found), list[SizeGuard]()
+    sizes = {size for spec in passport.signature.inputs for size in spec.shape or ()}
+    names = sorted(size for size in sizes - {ANY_SIZE} if isinstance(size, str))
     for plan in (passport.plan, *(part.passport.plan for part in passport.parts)):
-        for name, bounds in bounds_of(plan).items():
+        own = bounds_of(plan)
+        for name, bounds in ((name, own[name]) for name in names if name in own):
             fixed |= set() if bounds.high is None else {name}
             found.setdefault(name, max(1, bounds.low) if bounds.high is None else bounds.high)
         if plan.open is not None:
             guards += [*plan.open.guards, *guards_of_steps(plan)]
-    names = {n for spec in passport.signature.inputs for n in spec.shape or () if n != ANY_SIZE}
-    for name in sorted(name for name in names if isinstance(name, str)):
-        found.setdefault(name, 1)
+    found = dict.fromkeys(names, 1) | found
     return _grown(found, fixed, [guard for guard in guards if _variables(guard) <= found.keys()])
 
 

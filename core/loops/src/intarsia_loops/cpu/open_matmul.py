@@ -13,8 +13,8 @@ the order of their stores does not matter.
 - ``B[N, K]`` (transposed, as the keys of attention), K known: a block of ``width`` rows of B is
   transposed into a panel ``[K, width]`` on the stack, at most 512 KiB, by squares in registers.
 - Fewer columns than a vector, K known: B is copied to such a panel and padded with zeros; the sums
-  of a tile are on the stack, and elements are stored one by one. If K is open too, default loops
-  compute one element at a time. They also compute all other forms.
+  of a tile are on the stack, and elements are stored one by one. If K is open or large, a part of
+  it at a time (``open_few_columns.py``). Default loops compute all other forms.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from .loops import (
 )
 from .matmul import matrix_element
 from .micro_kernel import register_tile
+from .open_few_columns import few_columns_in_parts
 from .product_panels import PANEL_BYTES, Product, transpose_into_panel
 from .row_tiles import EvenTiles, for_row_tiles, tile_versions
 from .shared_tiles import LEAST_DEPTH, SharedTiles, TileOperands, even_tiles, shares_tiles
@@ -190,7 +191,7 @@ class _Blocks:
         """Compute a product of fewer columns than a vector has elements."""
         product, lanes = self._product, self._tiling.lanes
         if isinstance(product.k, Dim) or product.k * lanes * product.b.dtype.bytes > PANEL_BYTES:
-            return self._single_elements()
+            return few_columns_in_parts(self._tiling, product, self._elements, self._epilogue)
         # The bound says that there is nothing to vectorize.
         rows, columns = index(product.m), minimum(index(product.n), lanes - 1)
         panel = Buffer("panel", (product.k, lanes), product.b.dtype, MemoryScope.STACK)
@@ -298,32 +299,3 @@ class _Blocks:
         return tile_versions(
             rows, largest, lambda sizes: for_row_tiles(rows, sizes, tile), least=least
         )
-
-    def _single_elements(self) -> Stmt:
-        """Compute a product of few columns, element by element."""
-        product = self._product
-        rows, columns = index(product.m), index(product.n)
-
-        def item(p: PrimExpr) -> Stmt:
-            outer, a_element, b_element = self._elements(p // rows)
-            row = p % rows
-            total = Buffer("total", (1,), product.a.dtype, MemoryScope.REGISTER)
-            at = (index(0),)
-
-            def column(c: PrimExpr) -> Stmt:
-                def add(k: PrimExpr) -> Stmt:
-                    value = load(total, 0) + a_element(row, k) * b_element(k, c)
-                    return store(total, at, value)
-
-                return Allocate(
-                    total,
-                    seq(
-                        store(total, at, const(0, total.dtype)),
-                        serial(index(product.k), add, "k"),
-                        self._epilogue(load(total, 0), (*outer, row, c)),
-                    ),
-                )
-
-            return serial(columns, column, "n")
-
-        return parallel(index(prod(product.batch)) * rows, item)
