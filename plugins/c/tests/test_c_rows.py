@@ -98,7 +98,7 @@ def test_windows_within_a_channel_are_one_function(tmp_path, kind, channels, cpu
     assert (
         source.count(f"IX_KERNEL ix_depthwise_{letter}8_{letter}8_") == 2
     )  # the last one gives floats
-    assert ("vmullb.s16" in source) is (channels % 8 == 0)
+    assert ("vmladav.s8 %[s0], %q[x]" in source) is (channels % 8 == 0)
 
 
 @pytest.mark.parametrize("cpu", SOURCES)

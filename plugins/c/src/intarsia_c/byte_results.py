@@ -76,3 +76,35 @@ def scalar_byte_lines(result: Bytes, total: str, scale: str, out: str) -> list[s
         *byte_lines(result, total, scale, out),
         "#endif",
     ]
+
+
+def two_byte_lines(
+    result: Bytes, totals: tuple[str, str], scale: str, outs: list[str]
+) -> list[str]:
+    """Lines that store the bytes of two sums of one scale; a ``VMOV`` moves both.
+
+    The sums are variables, which change. Six instructions a byte, seven with a zero point.
+    """
+    names = [f"%[{total}]" for total in totals]
+    moved = ", ".join(names)
+    code = [f"vmov s0, s1, {moved}"]
+    for text in ("vcvt.f32.s32 {0}, {0}", "vmul.f32 {0}, {0}, %[scale]", "vcvtr.s32.f32 {0}, {0}"):
+        code += [text.format("s0"), text.format("s1")]
+    code.append(f"vmov {moved}, s0, s1")
+    code += [f"qadd {name}, {name}, %[zero]" for name in names if result.has_zero]
+    code += [f"{'ssat' if result.kind == 'i' else 'usat'} {name}, #8, {name}" for name in names]
+    zero = ', [zero] "r"(zero)' if result.has_zero else ""
+    outputs = ", ".join(f'[{total}] "+r"({total})' for total in totals)
+    one = (byte_lines(result, total, scale, out) for total, out in zip(totals, outs, strict=True))
+    return [
+        f"#if {SCALAR_UNIT}",
+        "__asm__(",
+        *(f'    "{line}\\n\\t"' for line in code),
+        f"    : {outputs}",
+        f'    : [scale] "t"({scale}){zero}',
+        '    : "s0", "s1");',
+        *(f"{out} = ({result.element}){total};" for total, out in zip(totals, outs, strict=True)),
+        "#else",
+        *(line for lines in one for line in ("{", *indented(1, lines), "}")),
+        "#endif",
+    ]

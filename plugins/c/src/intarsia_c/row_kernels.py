@@ -18,20 +18,25 @@ compiler's macros choose, so one source serves every processor. Weights are pack
   only. For 16 products of 4 rows x 1 column: 1 load + 2 ``SXTB16`` of weights, 2 ``LDM`` of four
   words of the panel, 8 ``SMLAD``: 13 instructions. Registers: 4 sums + 2 halves of the weight + 4
   of the panel + 2 pointers + the end = 13 of 14. CMSIS-NN's convolution unpacks columns of im2col
-  for all channels, too; two of them.
+  for all channels, too; two of them. Short rows are written out, and begin without a ``MOV`` of
+  the start for each row; a ``VMOV`` moves two sums to the registers of floats, or two results back.
 - MVE: the panel holds signed bytes, vectors of the rows interleaved: 5 loads + 4 ``VMLADAVA`` for
   64 products. Unsigned data are 128 less there; ``start`` has 128 times the sum of the weights.
+  Rows of up to 64 bytes, whose words are in the name, take four columns of a row together.
 """
 
 from __future__ import annotations
 
 import re
 
-from .byte_results import Bytes, byte_lines, indented, scalar_byte_lines
+from .byte_results import SCALAR_UNIT, Bytes, byte_lines, indented, scalar_byte_lines
 from .row_kernels_mve import RowKernel, mve_rows
 
-_NAME = re.compile(r"ix_(?:rows|bytes_([ui])8(_0)?)_([1-4])of([1-4])x([1-4])")
+_NAME = re.compile(r"ix_(?:rows|bytes_([ui])8(_0)?)_([1-4])of([1-4])x([1-4])(?:k(\d+))?")
 _PANEL_REGISTERS = ("r4", "r5", "r6", "r8")  # ascending, as LDM wants; r7 may be a frame pointer
+_PANEL_ROWS = 4
+_FEW_WORDS = 16  # of a row that is four vectors
+_WRITTEN_OUT = 9  # of a row that takes 117 instructions with DSP
 _START = re.compile(r"ix_start(_one)?_([1-4])(_bias)?")
 
 
@@ -40,9 +45,13 @@ def rows_name(rows: int, panel: int, width: int) -> str:
     return f"ix_rows_{rows}of{panel}x{width}"
 
 
-def bytes_name(rows: int, panel: int, width: int, result: Bytes) -> str:
-    """Return the name of the function that writes bytes."""
-    return f"ix_bytes_{result.name}_{rows}of{panel}x{width}"
+def bytes_name(rows: int, panel: int, width: int, result: Bytes, words: int) -> str:
+    """Return the name of the function that writes bytes.
+
+    Few ``words`` of a row of full panels are part of it.
+    """
+    few = rows == panel == _PANEL_ROWS and width == 1 and words <= _FEW_WORDS
+    return f"ix_bytes_{result.name}_{rows}of{panel}x{width}{f'k{words}' if few else ''}"
 
 
 def start_name(panel: int, width: int, *, has_bias: bool) -> str:
@@ -69,9 +78,9 @@ def print_row_kernel(name: str) -> str:
         return _print_start(name, int(match[2]), has_bias=has_bias, is_one=is_one)
     match = _NAME.fullmatch(name)
     assert match is not None  # as of every name that this module makes
-    rows, panel, width = (int(number) for number in match.groups()[2:])
+    rows, panel, width, words = (int(number or 0) for number in match.groups()[2:])
     result = None if match[1] is None else Bytes(match[1], match[2] is None)
-    kernel = RowKernel(rows, panel, width, result)
+    kernel = RowKernel(rows, panel, width, result, words)
     scales, zero = "", ""
     if result is not None:
         scales, zero = " const float *scales,", ", int32_t zero"
@@ -144,73 +153,117 @@ static inline void {name}(int32_t *start, {bias}const int32_t *right, intptr_t w
 
 
 def _dsp(kernel: RowKernel) -> list[str]:
-    """A block of columns at a time, and two words of K a turn."""
+    """A block of columns at a time; two words of K a turn, or all of few."""
     rows, width = range(kernel.rows), range(kernel.width)
-    stored_lines: list[str] = []
-    for c in width:
-        stored = [f"{kernel.element} *to = out + c;"]
-        for r in rows:
-            if r:
-                stored.append("to += columns;")
-                stored.append('__asm__("" : "+r"(to)); /* one pointer, not one for each row */')
-            if kernel.result is None:
-                stored.append(f"*to = s{r}{c};")
-            else:
-                lines = scalar_byte_lines(kernel.result, f"s{r}{c}", "scale", "*to")
-                stored += ["{", *indented(1, lines), "}"]
-        scale = ["const float scale = scales[c];"] if kernel.result is not None else []
-        block = [*scale, *stored]
-        stored_lines += (
-            ["if (c < columns) {", *indented(1, block), "}"] if kernel.width > 1 else block
-        )
-        stored_lines.append("++c;")
+    if 0 < kernel.words <= _WRITTEN_OUT:
+        products = _dsp_step(kernel, kernel.words, begins=True)
+        sums = [f"int32_t s{kernel.rows - 1}0 = start[c];"]
+        sums += [f"int32_t s{r}0;" for r in rows[:-1]]
+    else:
+        products = ["do {", *indented(1, _dsp_step(kernel, 2)), "} while (a != end);"]
+        if kernel.words == 0:
+            products = ["while (a != end) {", *products[1:-1], "}", "if (words & 1) {"]
+            products += [*indented(1, _dsp_step(kernel, 1)), "}"]
+        elif kernel.words % 2:
+            products += _dsp_step(kernel, 1)
+        sums = [f"int32_t s{r}{j} = start[c + {j}];" for r in rows for j in width]
+    turns = kernel.words // 2 if kernel.words else "words / 2"
     return [
-        f"    const int32_t *const end = panel + words / 2 * {4 * kernel.panel};",
+        f"    const int32_t *const end = panel + {turns} * {4 * kernel.panel};",
         "    intptr_t c = 0;",
+        *(["    (void)words;", "    (void)end;"] if kernel.words else []),
         "    while (c < columns) {",
         "        const int32_t *a = panel;",
-        *(f"        int32_t s{r}{j} = start[c + {j}];" for r in rows for j in width),
-        "        while (a != end) {",
-        *indented(3, [*_dsp_step(kernel), *_dsp_step(kernel)]),
-        "        }",
-        "        if (words & 1) {",
-        *indented(3, _dsp_step(kernel)),
-        "        }",
-        *indented(2, stored_lines),
+        *indented(2, [*sums, *products, *_dsp_stores(kernel)]),
         "    }",
     ]
 
 
-def _dsp_step(kernel: RowKernel) -> list[str]:
-    """Lines for one word of each row and column; they move the pointers on.
+def _dsp_stores(kernel: RowKernel) -> list[str]:
+    """Lines that store the sums of a block of columns, and move ``c`` on."""
+    lines: list[str] = []
+    for column in range(kernel.width):
+        block = _dsp_column(kernel, column)
+        if kernel.result is not None and kernel.rows in (2, 4):
+            pairs = _dsp_pairs(kernel.result, [f"s{r}{column}" for r in range(kernel.rows)])
+            block = [f"#if {SCALAR_UNIT}", *pairs, "#else", *block, "#endif"]
+        if kernel.width > 1:
+            block = ["if (c < columns) {", *indented(1, block), "}"]
+        lines += [*block, "++c;"]
+    return lines
+
+
+def _dsp_column(kernel: RowKernel, column: int) -> list[str]:
+    """Lines that store the sums of a column, one row after the other."""
+    scale = ["const float scale = scales[c];"] if kernel.result is not None else []
+    stored = [*scale, f"{kernel.element} *to = out + c;"]
+    for r in range(kernel.rows):
+        if r:
+            stored.append("to += columns;")
+            stored.append('__asm__("" : "+r"(to)); /* one pointer, not one for each row */')
+        if kernel.result is None:
+            stored.append(f"*to = s{r}{column};")
+        else:
+            lines = scalar_byte_lines(kernel.result, f"s{r}{column}", "scale", "*to")
+            stored += ["{", *indented(1, lines), "}"]
+    return ["{", *indented(1, stored), "}"]
+
+
+def _dsp_pairs(result: Bytes, sums: list[str]) -> list[str]:
+    """Lines that store two or four sums; a ``VMOV`` moves two to the registers of floats or back.
+
+    Six instructions a byte, seven with a zero point.
+    """
+    rows = range(len(sums))
+    code = [f"vmov s{r}, s{r + 1}, %[{sums[r]}], %[{sums[r + 1]}]" for r in rows[::2]]
+    code.append("vldmia %[scales]!, {s4}")
+    code += [f"vcvt.f32.s32 s{r}, s{r}" for r in rows]
+    code += [f"vmul.f32 s{r}, s{r}, s4" for r in rows]
+    code += [f"vcvtr.s32.f32 s{r}, s{r}" for r in rows]
+    code += [f"vmov %[{sums[r]}], %[{sums[r + 1]}], s{r}, s{r + 1}" for r in rows[::2]]
+    if result.has_zero:
+        code += [f"qadd %[{name}], %[{name}], %[zero]" for name in sums]
+    saturate = "ssat" if result.kind == "i" else "usat"
+    code += [f"{saturate} %[{name}], #8, %[{name}]" for name in sums]
+    code.append(f"strb %[{sums[1]}], [%[to], %[columns]]")
+    if len(sums) > 2:
+        code += [
+            f"strb %[{sums[2]}], [%[to], %[columns], lsl #1]",
+            f"add %[{sums[1]}], %[to], %[columns]",
+            f"strb %[{sums[3]}], [%[{sums[1]}], %[columns], lsl #1]",
+        ]
+    code.append(f"strb %[{sums[0]}], [%[to]], #1")
+    outputs = ", ".join(f'[{name}] "+r"({name})' for name in sums)
+    outputs += ', [scales] "+r"(scales), [to] "+r"(out)'
+    inputs = ['[columns] "r"(columns)', *(['[zero] "r"(zero)'] if result.has_zero else [])]
+    floats = ", ".join(f'"s{r}"' for r in [*rows, 4])
+    return [
+        "__asm__ volatile(",
+        *(f'    "{line}\\n\\t"' for line in code),
+        f"    : {outputs}",
+        f"    : {', '.join(inputs)}",
+        f'    : {floats}, "memory");',
+    ]
+
+
+def _dsp_step(kernel: RowKernel, words: int, *, begins: bool = False) -> list[str]:
+    """Lines for some words of each row and column; they move the pointers on.
 
     One statement has the registers that it needs, and no others: compilers would load words of the
     next step early, and spill two pointers for them. Several columns are only those of one row.
+    Where it ``begins``, the last row has what all sums start from.
     """
-    columns = range(kernel.width)
-    unpacked = ["ldr %[f], [%[w]], #4", "sxtb16 %[p], %[f], ror #8", "sxtb16 %[f], %[f]"]
+    columns, rows = range(kernel.width), range(kernel.rows)
     code: list[str] = []
-    for first in range(0, kernel.rows, 2):
-        pair = range(first, min(first + 2, kernel.rows))
-        names = _PANEL_REGISTERS[: 2 * len(pair)]
-        loaded = f"ldmia %[a]!, {{{', '.join(names)}}}"
-        products = [
-            [
-                f"smlad %[s{r}{c}], {names[2 * (r - first) + half]}, %[{weight}], %[s{r}{c}]"
-                for half, weight in enumerate("fp")
-                for r in pair
-            ]
-            for c in columns
-        ]
-        if kernel.width == 1:
-            code += [*([] if first else unpacked), loaded, *products[0]]
-        else:
-            code += [loaded, *(line for each in products for line in (*unpacked, *each))]
-    skipped = 8 * (kernel.panel - kernel.rows)
-    if skipped:
-        code.append(f"adds %[a], #{skipped}")
+    for word in range(words):
+        starts = f"s{kernel.rows - 1}0" if begins and word == 0 else None
+        code += _dsp_word(kernel, starts)
     outputs = ['[a] "+r"(a)', '[w] "+r"(right)', '[f] "=&r"(f)', '[p] "=&r"(p)']
-    outputs += [f'[s{r}{c}] "+r"(s{r}{c})' for r in range(kernel.rows) for c in columns]
+    outputs += [
+        f'[s{r}{c}] "{"=&r" if begins and r < kernel.rows - 1 else "+r"}"(s{r}{c})'
+        for r in rows
+        for c in columns
+    ]
     clobbered = ", ".join(f'"{name}"' for name in _PANEL_REGISTERS[: 2 * min(2, kernel.rows)])
     return [
         "{",
@@ -222,6 +275,33 @@ def _dsp_step(kernel: RowKernel) -> list[str]:
         f'        : {clobbered}, "cc", "memory");',
         "}",
     ]
+
+
+def _dsp_word(kernel: RowKernel, starts: str | None) -> list[str]:
+    """Instructions for one word of each row and column, whose sums may start from a register."""
+    columns = range(kernel.width)
+    unpacked = ["ldr %[f], [%[w]], #4", "sxtb16 %[p], %[f], ror #8", "sxtb16 %[f], %[f]"]
+    code: list[str] = []
+    for first in range(0, kernel.rows, 2):
+        pair = range(first, min(first + 2, kernel.rows))
+        names = _PANEL_REGISTERS[: 2 * len(pair)]
+        loaded = f"ldmia %[a]!, {{{', '.join(names)}}}"
+
+        products = [
+            [
+                f"smlad %[s{r}{c}], {names[2 * (r - first) + half]}, %[{weight}], "
+                f"%[{starts if starts and not half else f's{r}{c}'}]"
+                for half, weight in enumerate("fp")
+                for r in pair
+            ]
+            for c in columns
+        ]
+        if kernel.width == 1:
+            code += [*([] if first else unpacked), loaded, *products[0]]
+        else:
+            code += [loaded, *(line for each in products for line in (*unpacked, *each))]
+    skipped = 8 * (kernel.panel - kernel.rows)
+    return [*code, f"adds %[a], #{skipped}"] if skipped else code
 
 
 def _plain(kernel: RowKernel) -> list[str]:

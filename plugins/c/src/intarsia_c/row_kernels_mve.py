@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from .byte_results import VECTOR_UNIT, Bytes, byte_lines, indented
 
+_WORDS_OF_A_VECTOR = 4
 _COUNTED = (
     "#if defined(__GNUC__) /* a loop of a number, not of the distance of two pointers */",
     '__asm__("" : "+r"(k));',
@@ -26,12 +27,14 @@ class RowKernel(Struct, frozen=True):
         panel: Rows that the panel has places for.
         width: Columns of weights that lie interleaved.
         result: What sums become; ``None`` if they are stored.
+        words: Int8x4 words of a row, if they are few enough to be written out; else 0.
     """
 
     rows: int
     panel: int
     width: int
     result: Bytes | None
+    words: int = 0
 
     @property
     def element(self) -> str:
@@ -47,9 +50,12 @@ def mve_rows(kernel: RowKernel) -> list[str]:
         f"    const uint32_t steps[4] = {{{steps}}};",
         "    const uint32x4_t at = vldrwq_u32(steps);",
     ]
+    few = kernel.words > 0 and result is not None
     return [
         *(gathered if width > 1 else ["    const int32_t *w = right;"]),
-        "    for (intptr_t c = 0; c < columns; c += 4) {",
+        "    intptr_t c = 0;",
+        *(indented(1, _mve_few_words(result, kernel.words)) if few and result else []),
+        "    for (; c < columns; c += 4) {",
         "        const intptr_t some = columns - c < 4 ? columns - c : 4;",
         *([] if result is None else [f"        int32_t t[{4 * kernel.rows}];"]),
         "        intptr_t j = 0;",
@@ -169,6 +175,90 @@ def _mve_four_columns(kernel: RowKernel) -> list[str]:
         ]),
         "}",
     ]  # fmt: skip
+
+
+def _mve_few_words(result: Bytes, words: int) -> list[str]:
+    """Lines that do four columns of four rows at a time, all vectors written out.
+
+    A row is multiplied with four columns, whose sums go from scalar registers to lanes two at a
+    time. Vectors: 4 columns + a row, that becomes its sums + start or scale + results of 16 and of
+    8 bits = 8 of 8. ``VQMOVN`` narrows two rows into one vector, and two of those into bytes, whose
+    words are a column of four rows. 16 results take 56 instructions and 9 for each vector of a row;
+    columns of one vector are loaded once.
+    """
+    vectors = -(-words // _WORDS_OF_A_VECTOR)
+    code: list[str] = []
+    if words % _WORDS_OF_A_VECTOR:
+        # Compilers have no common name for the predicate, so the statement gives it back.
+        code = ["vmrs %[p], p0", f"mov %[s0], #{words % 4}", "vctp.32 %[s0]"]
+    code += _mve_columns(words, 0) if vectors == 1 else []
+    for r in range(4):
+        moved = "], #16" if r == 3 else "]"
+        for v in range(vectors):
+            code += _mve_columns(words, v) if vectors > 1 else []
+            code.append(f"vldrw.u32 q4, [%[a], #{16 * (4 * v + r)}]")
+            added = "vmladava" if v else "vmladav"
+            code += [f"{added}.s8 %[s{c}], q4, q{c}" for c in range(4)]
+        code += [
+            "vmov q4[2], q4[0], %[s0], %[s2]",
+            "vmov q4[3], q4[1], %[s1], %[s3]",
+            f"vldrw.u32 q5, [%[start]{moved}",
+            "vadd.i32 q4, q4, q5",
+            "vcvt.f32.s32 q4, q4",
+            f"vldrw.u32 q5, [%[scales]{moved}",
+            "vmul.f32 q4, q4, q5",
+            "vcvtn.s32.f32 q4, q4",
+            f"vqmovn{'bt'[r % 2]}.s32 q6, q4",
+            *(_mve_narrow(result, r // 2) if r % 2 else []),
+        ]
+    code.append("vstrb.32 q7, [%[to]]")
+    for shift in (16, 8, 24):  # rows 1, 2 and 3
+        code += [f"vshr.u32 q6, q7, #{shift}", "add %[to], %[columns]", "vstrb.32 q6, [%[to]]"]
+    code += ["add %[to], %[back]", f"add %[w], #{16 * words}"]
+    code += ["vmsr p0, %[p]"] if words % _WORDS_OF_A_VECTOR else []
+    return _mve_block(result, code)
+
+
+def _mve_columns(words: int, vector: int) -> list[str]:
+    """Instructions that load a vector of each of four columns."""
+    part = words - _WORDS_OF_A_VECTOR * vector < _WORDS_OF_A_VECTOR
+    load = "vldrwt.u32" if part else "vldrw.u32"
+    loads = [f"{load} q{c}, [%[w], #{4 * words * c + 16 * vector}]" for c in range(4)]
+    return ["vpstttt", *loads] if part else loads
+
+
+def _mve_narrow(result: Bytes, half: int) -> list[str]:
+    """Instructions that make bytes of two rows of 16 bits."""
+    narrow = "vqmovun" if result.kind == "u" else "vqmovn"
+    add = ["vqadd.s16 q6, q6, %[zero]"] if result.has_zero else []
+    return [*add, f"{narrow}{'bt'[half]}.s16 q7, q6"]
+
+
+def _mve_block(result: Bytes, code: list[str]) -> list[str]:
+    """Lines around the statement for a block of four columns."""
+    outputs = [f'[s{c}] "=&Te"(s{c})' for c in range(4)]
+    outputs += [f'[{name}] "+r"({name})' for name in ("w", "start", "scales")]
+    outputs += ['[to] "+l"(to)']
+    inputs = ['[a] "r"(panel)', '[columns] "r"(columns)', '[back] "r"(4 - 3 * columns)']
+    inputs += ['[zero] "r"(zero)'] if result.has_zero else []
+    predicate = "vmrs %[p], p0" in code
+    outputs += ['[p] "=&r"(p)'] if predicate else []
+    vectors = ", ".join(f'"q{n}"' for n in range(8))
+    return [
+        f"#if defined(__GNUC__) && {VECTOR_UNIT}",
+        f"{result.element} *to = out;",
+        "for (; c + 4 <= columns; c += 4) {",
+        f"    int32_t s0, s1, s2, s3{', p' if predicate else ''};",
+        "    __asm__ volatile(",
+        *(f'        "{line}\\n\\t"' for line in code),
+        f"        : {', '.join(outputs)}",
+        f"        : {', '.join(inputs)}",
+        f'        : {vectors}, "memory");',
+        "}",
+        "start -= c;",
+        "scales -= c;",
+        "#endif",
+    ]
 
 
 def _mve_bytes(rows: int, result: Bytes) -> list[str]:

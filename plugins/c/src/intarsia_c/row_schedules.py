@@ -48,7 +48,8 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
 from .byte_results import Bytes
-from .depthwise_kernels import DepthwiseShape, start_of_depthwise
+from .depthwise_kernels import start_of_depthwise
+from .depthwise_shape import DepthwiseShape
 from .row_kernels import bytes_name, rows_name, start_name
 from .row_panels import Geometry, pack_name, panel_words, window_name
 from .target import COptions
@@ -158,7 +159,7 @@ class Products(Struct, frozen=True):
         scales = scales_of(last, self.columns)
 
         def rows(shared: tuple[PrimExpr, ...], first: PrimExpr, count: int) -> Stmt:
-            name = bytes_name(count, places, width, last.bytes_of(output))
+            name = bytes_name(count, places, width, last.bytes_of(output), self.words)
             out = load(output, *self.place(first), 0)
             numbers = (self.words, self.columns, last.zero)
             return call(name, (out, load(scales.buffer, 0), *shared), numbers)

@@ -33,21 +33,22 @@ class Net:
         self.nodes.append(helper.make_node(op, inputs, [name], name=f"n{name}", **attributes))
         return name
 
-    def weight(self, *shape: int) -> str:
-        """Return the name of a new weight, scaled so that signals keep their size."""
-        scale = np.sqrt(2 / max(1, np.prod(shape[1:])))
+    def weight(self, *shape: int, gain: float = 2.0) -> str:
+        """Return the name of a new weight, scaled so that signals keep their size after ReLU."""
+        scale = np.sqrt(gain / max(1, np.prod(shape[1:])))
         data = self.rng.normal(scale=scale, size=shape).astype(np.float32)
         self.weights.append(numpy_helper.from_array(data, f"w{len(self.weights)}"))
         return self.weights[-1].name
 
     def conv(
-        self, x: str, outputs: int, kernel: tuple[int, int], stride: int = 1, groups: int = 1
-    ) -> str:
+        self, x: str, outputs: int, kernel: tuple[int, int], stride: int = 1, groups: int = 1,
+        gain: float = 2.0,
+    ) -> str:  # fmt: skip
         """A convolution with bias, padded so that only the stride makes it smaller."""
         inner = self.channels // groups
         self.channels = outputs
         return self.add(
-            "Conv", x, self.weight(outputs, inner, *kernel), self.weight(outputs),
+            "Conv", x, self.weight(outputs, inner, *kernel, gain=gain), self.weight(outputs),
             kernel_shape=kernel, strides=[stride, stride], auto_pad="SAME_UPPER", group=groups,
         )  # fmt: skip
 
@@ -55,6 +56,15 @@ class Net:
         """A depthwise and a pointwise convolution, each with ReLU."""
         x = self.add("Relu", self.conv(x, self.channels, (3, 3), stride, groups=self.channels))
         return self.add("Relu", self.conv(x, outputs, (1, 1)))
+
+    def inverted(self, x: str, outputs: int, stride: int, expansion: int) -> str:
+        """A block of MobileNet-v2: wide, depthwise, narrow without ReLU, added if it may be."""
+        inputs, y = self.channels, x
+        if expansion > 1:
+            y = self.add("Relu", self.conv(y, expansion * inputs, (1, 1)))
+        y = self.add("Relu", self.conv(y, self.channels, (3, 3), stride, groups=self.channels))
+        y = self.conv(y, outputs, (1, 1), gain=0.5)
+        return self.add("Add", x, y) if stride == 1 and inputs == outputs else y
 
     def dense(self, x: str, inputs: int, outputs: int) -> str:
         """A dense layer."""
@@ -117,6 +127,17 @@ def persons() -> onnx.ModelProto:
     return net.classify(x, 2)
 
 
+def mobilenet() -> onnx.ModelProto:
+    """MobileNet-v2 of width 0.35, for images of 96x96."""
+    net = Net((3, 96, 96), 5)
+    x = net.inverted(net.add("Relu", net.conv("x", 16, (3, 3), 2)), 8, 1, 1)
+    for outputs, count, stride in ((8, 2, 2), (16, 3, 2), (24, 4, 2), (32, 3, 1), (56, 3, 2)):
+        for number in range(count):
+            x = net.inverted(x, outputs, 1 if number else stride, 6)
+    x = net.inverted(x, 112, 1, 6)
+    return net.classify(net.add("Relu", net.conv(x, 1280, (1, 1))), 10)
+
+
 def anomalies() -> onnx.ModelProto:
     """Anomaly detection: an autoencoder of dense layers."""
     net = Net((640,), 4)
@@ -129,6 +150,7 @@ def anomalies() -> onnx.ModelProto:
 
 NETS: Mapping[str, Callable[[], onnx.ModelProto]] = {
     "keywords": keywords, "images": images, "persons": persons, "anomalies": anomalies,
+    "mobilenet": mobilenet,
 }  # fmt: skip
 
 
@@ -248,6 +270,17 @@ def windows(x: np.ndarray, kind: type[np.integer]) -> onnx.ModelProto:
     net.conv((channels, 1, 2, 4), group=channels, pads=[3, 1, 0, 2], strides=[2, 1])
     net.conv((channels, 1, 2, 2), group=channels, dilations=[1, 2])
     return net.finish((1, channels, (x.shape[2] + 1) // 2, x.shape[3] - 2))
+
+
+def strides(x: np.ndarray, kind: type[np.integer]) -> onnx.ModelProto:
+    """Windows within a channel that are apart, large, and with distant rows."""
+    net = ByteNet(x, kind)
+    channels, (height, width) = x.shape[1], ((size + 1) // 2 for size in x.shape[2:])
+    net.conv((channels, 1, 3, 3), group=channels, pads=[1] * 4, strides=[2, 2])
+    net.conv((channels, 1, 5, 5), group=channels, pads=[2] * 4)
+    net.conv((channels, 1, 3, 3), group=channels, pads=[2, 1, 2, 1], dilations=[2, 1])
+    net.conv((channels, 1, 1, 1), group=channels)
+    return net.finish((1, channels, height, width))
 
 
 def _values(model: onnx.ModelProto, x: np.ndarray) -> dict[str, np.ndarray]:
