@@ -12,12 +12,13 @@ from intarsia_ir.graph.expr import Call, Constant, Function, Var, call, constant
 from intarsia_ir.graph.op import Op
 from intarsia_ir.graph.types import Size, TensorType
 from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops.binary import Add
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.ops.recurrent import Gru, Lstm
 from intarsia_ir.ops.recurrent_plain import Rnn
 from intarsia_ir.passes.unroll_recurrent import unroll_recurrent
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import Dim
+from intarsia_runtime.size import variable
 
 STEPS, HIDDEN = 5, 6
 GATES = {Lstm: 4, Gru: 3, Rnn: 1}
@@ -61,8 +62,6 @@ def layer(
 
 def call_sum(states: Any, last: Any) -> Call:
     """The states of all steps plus the last state, or cell, which both results go into."""
-    from intarsia_ir.ops.binary import Add
-
     return call(Add, states, last)
 
 
@@ -94,7 +93,7 @@ def test_steps_share_their_weights(op: type[Op], attrs: dict[str, Any]) -> None:
         layer(Lstm, {"quantize_state": True}),
         layer(Lstm, {}, steps=513),
         layer(Gru, {}, steps=0),
-        layer(Rnn, {}, batch=Dim("n")),
+        layer(Rnn, {}, batch=variable("n")),
         layer(Rnn, {}, batch=0),
     ],
     ids=["rounded", "long", "empty", "open", "no rows"],
