@@ -9,11 +9,15 @@ import sys
 import pytest
 
 from intarsia.host.host import Host
-from intarsia_cuda import driver
+from intarsia.plugin import Target
+from intarsia_cuda import driver, plugin
 from intarsia_cuda.nvrtc import supported_architectures
 from intarsia_cuda.occupancy import limits_of
 from intarsia_cuda.target import ARCHITECTURES, LEGACY, CudaOptions, canonicalize
+from intarsia_ir.graph.expr import get_item
+from intarsia_ir.graph.walk import calls
 from intarsia_runtime.errors import TargetError, WorkerLost
+from intarsia_testkit.expressions import apply, function_of, var, weight
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +121,13 @@ def test_limits_of_every_architecture(arch):
     limits = limits_of(CudaOptions(arch=arch).capability)
     assert limits.warps in (32, 48, 64)
     assert limits.shared_bytes >= 64 * 1024
+
+
+def test_steps_of_recurrent_layers_are_products() -> None:
+    layer = apply("nn.lstm", var("x", 3, 2, 16), var("h", 2, 4), var("c", 2, 4), weight(4, 16))
+    made = plugin.rewrite_relay(
+        function_of(get_item(layer, 0)), Target(plugin.register_target_kind()[0], CudaOptions())
+    )
+    names = [node.name for node in calls(made)]
+    assert names.count("matmul") == 3
+    assert "nn.lstm" not in names

@@ -9,8 +9,13 @@ import sys
 import pytest
 
 from intarsia.host.host import Host
+from intarsia.plugin import Target
+from intarsia_ir.graph.expr import get_item
+from intarsia_ir.graph.walk import calls
+from intarsia_opencl import plugin
 from intarsia_opencl.target import OpenclOptions, canonicalize
 from intarsia_runtime.errors import TargetError
+from intarsia_testkit.expressions import apply, function_of, var, weight
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +66,13 @@ def test_the_gpu_of_a_board_is_driven_by_the_boards_cores(host):
     assert target.fallback.kind.name == "opencl"
     assert target.host.kind.name == "llvm"
     assert target.host.options.mcpu == "cortex-a72"
+
+
+def test_steps_of_recurrent_layers_are_products() -> None:
+    layer = apply("nn.lstm", var("x", 3, 2, 16), var("h", 2, 4), var("c", 2, 4), weight(4, 16))
+    made = plugin.rewrite_relay(
+        function_of(get_item(layer, 0)), Target(plugin.register_target_kind()[0], OpenclOptions())
+    )
+    names = [node.name for node in calls(made)]
+    assert names.count("matmul") == 3
+    assert "nn.lstm" not in names

@@ -18,7 +18,8 @@ import pytest
 import intarsia
 from intarsia.host.host import Host
 from intarsia.plugin import Region, Target
-from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.expr import Expr, get_item
+from intarsia_ir.graph.walk import calls
 from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError, TargetError, ToolchainError, WorkerLost
@@ -403,3 +404,11 @@ def gpu_capability() -> str:
     found = gpu.identity.split(", ")[1]
     gpu.close()
     return found
+
+
+def test_steps_of_recurrent_layers_are_products() -> None:
+    layer = apply("nn.lstm", var("x", 3, 2, 16), var("h", 2, 4), var("c", 2, 4), weight(4, 16))
+    made = plugin.rewrite_relay(function_of(get_item(layer, 0)), target())
+    names = [node.name for node in calls(made)]
+    assert names.count("matmul") == 3
+    assert "nn.lstm" not in names

@@ -269,3 +269,27 @@ def test_refused_where_only_the_run_knows_sizes() -> None:
     mixed = built([node("Mul", "x z", "y"), gradient("x", "d", y="y")], {"x": (), "z": ("N",)}, "d")
     with pytest.raises(UnsupportedError, match="Gradient' cannot wait for values of the run"):
         plan_onnx(mixed)
+
+
+@pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_through_a_recurrent_layer(op: str, gates: int) -> None:
+    """In float32 a layer is an operator, whose steps have rules; in float64 it is its steps."""
+    weights = {
+        "w": RNG.standard_normal((1, gates * 5, 3)),
+        "r": RNG.standard_normal((1, gates * 5, 5)),
+    }
+    nodes = [
+        node(op, "x w r", "every last", hidden_size=5),
+        node("ReduceSum", "last", "y", keepdims=0),
+        gradient("x r w", "d_x d_r", y="y", zs="w"),
+    ]
+    x, found = RNG.standard_normal((4, 2, 3)), []
+    for dtype in (np.float32, np.float64):
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        own = {name: value.astype(dtype) for name, value in weights.items()}
+        proto = model(nodes, {"x": x.shape}, weights=own, outputs=["d_x", "d_r"], dtype=kind)
+        proto.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+        found.append(evaluate(from_onnx(proto).main, {"x": x.astype(dtype)}))
+    for got, want in zip(*found, strict=True):
+        assert np.abs(want).max() > 0.01
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)

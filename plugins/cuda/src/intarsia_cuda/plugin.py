@@ -80,6 +80,14 @@ def target_function(name: str, target: Target[CudaOptions]) -> CodegenSignature 
 
 
 @hookimpl
+def rewrite_relay(function: Function, target: Target[CudaOptions]) -> Function:
+    """Steps of recurrent layers: products that all of the GPU computes."""
+    from intarsia_ir.passes.unroll_recurrent import unroll_recurrent
+
+    return unroll_recurrent(function)
+
+
+@hookimpl
 def lower(
     main: Function,
     regions: Sequence[Region],

@@ -66,6 +66,14 @@ def target_function(name: str, target: Target[OpenclOptions]) -> CodegenSignatur
 
 
 @hookimpl
+def rewrite_relay(function: Function, target: Target[OpenclOptions]) -> Function:
+    """Steps of recurrent layers: products that all of the device computes."""
+    from intarsia_ir.passes.unroll_recurrent import unroll_recurrent
+
+    return unroll_recurrent(function)
+
+
+@hookimpl
 def lower(
     main: Function,
     regions: Sequence[Region],

@@ -14,7 +14,15 @@ from intarsia.plugin import IntarsiaError, RelativePerformance, hookimpl
 from .target import TENSORRT, TensorrtOptions, canonicalize
 
 if TYPE_CHECKING:
-    from intarsia.plugin import CompiledUnit, Probe, Region, SupportTable, Target, TargetKind
+    from intarsia.plugin import (
+        CompiledUnit,
+        Function,
+        Probe,
+        Region,
+        SupportTable,
+        Target,
+        TargetKind,
+    )
 
 
 @hookimpl
@@ -53,6 +61,14 @@ def annotate(target: Target[TensorrtOptions]) -> SupportTable:
     options = target.options
     capability = "" if builds_on_the_gpu(options.library) else options.capability
     return support_table(int8=options.int8, device=EngineDevice(capability, options.fp16))
+
+
+@hookimpl
+def rewrite_relay(function: Function, target: Target[TensorrtOptions]) -> Function:
+    """Steps of recurrent layers, whose operators the library has."""
+    from intarsia_ir.passes.unroll_recurrent import unroll_recurrent
+
+    return unroll_recurrent(function)
 
 
 @hookimpl

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM, GRU and RNN as operators: sizes only known at run time, and layers of quantized products.
+"""LSTM, GRU and RNN as operators, whose sizes may only be known at run time.
 
 Sequences of a batch may differ in length. Behind the end of one its gates are set so that the state
 stays: of LSTM the cell is kept and nothing is added to it, of GRU the state is kept. RNN has no
@@ -15,7 +15,9 @@ import numpy as np
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr, get_item
+from intarsia_ir.graph.types import Shape
 from intarsia_ir.ops import binary, compare, generate, indexing, nn, recurrent, recurrent_plain
+from intarsia_ir.ops.type_rules import same_size, shape_text
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 
@@ -111,9 +113,9 @@ def _direction(
         weights = (node.folded(node.transpose(node.item(node.input(2), 0, index), (1, 0))),)
     else:
         weights = quantized.recurrent(index)
-    first = _initial(node, 5, index, batch, hidden)
+    first = initial(node, 5, index, batch, hidden)
     if is_lstm:
-        cells = _initial(node, 6, index, batch, hidden)
+        cells = initial(node, 6, index, batch, hidden)
         given = product, first, cells, *weights
         result = _lstm(node, index, given, reverse=backward, rounds=quantized is not None)
     elif is_plain:
@@ -225,11 +227,25 @@ def _at_the_end(node: NodeContext, states: Expr, first: Expr, sizes: tuple[int, 
     return node.call(compare.Where, is_any, found, first)
 
 
-def _initial(node: NodeContext, index: int, direction: int, batch: int, hidden: int) -> Expr:
-    """Return the first state of a direction; the operator checks its sizes."""
+def initial(node: NodeContext, index: int, direction: int, batch: int, hidden: int) -> Expr:
+    """Return the first state of a direction, zeros if none is given.
+
+    Raises:
+        ModelError: The one that is given has another shape.
+    """
     if node.optional(index) is None:
         return node.full((batch, hidden), 0.0, dtype_of(node.input(0)))
-    value = node.input(index)
-    if node.type_of(index).rank != 3:
-        raise node.model_error(f"the initial state must have three dimensions, got {value.type}")
-    return node.item(value, 1 if node.integer("layout", 0) else 0, direction)
+    directions = node.static_shape(1)[0]
+    is_batch_first = bool(node.integer("layout", 0))
+    each = (batch, directions) if is_batch_first else (directions, batch)
+    if not may_be(node.static_shape(index), (*each, hidden)):
+        wanted = shape_text((*each, hidden))
+        raise node.model_error(
+            f"the initial state must have shape {wanted}, got {node.type_of(index)}"
+        )
+    return node.item(node.input(index), 1 if is_batch_first else 0, direction)
+
+
+def may_be(shape: Shape, wanted: Shape) -> bool:
+    """Whether two shapes are equal, or may be where sizes are open."""
+    return len(shape) == len(wanted) and all(map(same_size, shape, wanted))

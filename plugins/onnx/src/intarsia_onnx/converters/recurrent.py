@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM, GRU and RNN: unrolled over a static sequence, operators over an open one."""
+"""LSTM, GRU and RNN: operators; steps of other activations or element types are unrolled."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ import numpy as np
 from msgspec import Struct, field
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.graph.types import Shape
 from intarsia_ir.ops import binary, compare, nn, unary
-from intarsia_ir.ops.type_rules import same_size, shape_text
+from intarsia_ir.ops.type_rules import shape_text
+from intarsia_ir.passes.unroll_recurrent import MOST_STEPS
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
 from ..builder import dtype_of
 from ..context import NodeContext
 from .named_activations import NamedActivation, named_activations
-from .open_recurrent import QuantizedProducts, clip, has_lengths, open_recurrent, peepholes
-
-MAX_STEPS = 512
+from .open_recurrent import (
+    QuantizedProducts,
+    clip,
+    has_lengths,
+    initial,
+    may_be,
+    open_recurrent,
+    peepholes,
+)
 
 _DEFAULTS = MappingProxyType(
     {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
@@ -166,7 +172,7 @@ def layer(node: NodeContext, quantized: QuantizedProducts | None = None) -> tupl
     flags = reversed_by[direction]
     hidden = node.static_shape(2)[-1] if node.type_of(2).rank == 3 else 0
     _check_weights(node, len(flags), hidden)
-    if _takes_operator(node, steps, batch, len(flags), quantized is not None):
+    if _takes_operator(node, steps, len(flags)):
         return open_recurrent(node, x, flags, (steps, batch, hidden), quantized)
     sequences: list[list[Expr]] = []
     finals: list[_State] = []
@@ -183,45 +189,41 @@ def _checked(node: NodeContext, batch_first: bool) -> tuple[int, int, int]:
     """Check what cannot be unrolled and return steps, batch and input size."""
     first, second, size = node.static_shape(0)
     steps, batch = (second, first) if batch_first else (first, second)
-    if node.optional(4) is not None and not _may_be(node.static_shape(4), (batch,)):
+    if node.optional(4) is not None and not may_be(node.static_shape(4), (batch,)):
         raise node.model_error(f"the lengths {node.type_of(4)} are not one for each of {batch}")
     return steps, batch, size
 
 
-def _takes_operator(
-    node: NodeContext, steps: int, batch: int, directions: int, quantized: bool
-) -> bool:
+def _takes_operator(node: NodeContext, steps: int, directions: int) -> bool:
     """Whether a layer becomes an operator; refuse those that cannot be unrolled either.
 
-    Those of open sizes do, those of quantized products, whose steps are many nodes, and those of
-    more steps than are unrolled.
+    Those in float32 with the usual activations do. A target whose devices have products, but no
+    loops, unrolls them later.
 
     Raises:
         UnsupportedError: The length is open, or too large to be unrolled, and the node asks for
             what no operator does.
     """
-    is_unrolled = not isinstance(steps, Dim) and 1 <= steps <= MAX_STEPS
-    if is_unrolled and not isinstance(batch, Dim) and not quantized:
-        return False
     usual = {_DEFAULTS[node.op_type]}
     if node.op_type == "RNN":
         usual.add(("Relu",))
     chosen = [_functions(node, index, directions) for index in range(directions)]
     fits = all(tuple(function.name for function in functions) in usual for functions in chosen)
-    fits = fits and dtype_of(node.input(0)) is DType.FLOAT32
     # The operator keeps a state behind the end of its sequence by gates that ``clip`` would limit.
     fits = fits and not (clip(node) and has_lengths(node, steps))
-    if not fits and isinstance(steps, Dim):
+    if fits and dtype_of(node.input(0)) is DType.FLOAT32:
+        return True
+    if isinstance(steps, Dim):
         raise node.unsupported(
             f"{node.op_type} over {steps} steps, other than float32 with the usual activations",
             "give every input a shape, e.g. --shape input:16,1,80",
         )
-    if not fits and not is_unrolled:
+    if not 1 <= steps <= MOST_STEPS:
         raise node.unsupported(
             f"{steps} steps, other than float32 with the usual activations;"
-            f" 1 to {MAX_STEPS} can be unrolled"
+            f" 1 to {MOST_STEPS} can be unrolled"
         )
-    return fits
+    return False
 
 
 def _check_weights(node: NodeContext, directions: int, hidden: int) -> None:
@@ -235,17 +237,12 @@ def _check_weights(node: NodeContext, directions: int, hidden: int) -> None:
     if node.op_type == "LSTM":
         expected[7] = (directions, 3 * hidden)
     for index, shape in expected.items():
-        if node.optional(index) is not None and not _may_be(node.static_shape(index), shape):
+        if node.optional(index) is not None and not may_be(node.static_shape(index), shape):
             raise node.model_error(
                 f"input {index} must have shape {shape_text(shape)}, got {node.type_of(index)}"
             )
     if node.integer("hidden_size", hidden) != hidden:
         raise node.model_error(f"hidden_size={node.integer('hidden_size')}, weights have {hidden}")
-
-
-def _may_be(shape: Shape, wanted: Shape) -> bool:
-    """Whether two shapes are equal, or may be where sizes are open."""
-    return len(shape) == len(wanted) and all(map(same_size, shape, wanted))
 
 
 def _functions(node: NodeContext, index: int, directions: int) -> tuple[NamedActivation, ...]:
@@ -312,9 +309,9 @@ def _direction(
     bias = _input_bias(node, index, rows)
     if bias is not None:
         gates = node.call(binary.Add, gates, bias)
-    state = [_initial(node, 5, index, batch, hidden)]
+    state = [initial(node, 5, index, batch, hidden)]
     if node.op_type == "LSTM":
-        state.append(_initial(node, 6, index, batch, hidden))
+        state.append(initial(node, 6, index, batch, hidden))
     current = tuple(state)
     outputs: list[Expr | None] = [None] * steps
     lengths, nothing = _lengths(node, steps, batch), node.full((batch, hidden), 0.0, dtype_of(x))
@@ -340,22 +337,6 @@ def _lengths(node: NodeContext, steps: int, batch: int) -> Expr | None:
     if known is not None and np.all(known == steps):
         return None
     return node.reshape(node.input(4), (batch, 1))
-
-
-def _initial(node: NodeContext, index: int, direction: int, batch: int, hidden: int) -> Expr:
-    if node.optional(index) is None:
-        return node.full((batch, hidden), 0.0, dtype_of(node.input(0)))
-    value = node.input(index)
-    directions = node.static_shape(1)[0]
-    each = (batch, directions) if node.integer("layout", 0) else (directions, batch)
-    if not _may_be(node.static_shape(index), (*each, hidden)):
-        wanted = shape_text((*each, hidden))
-        raise node.model_error(
-            f"the initial state must have shape {wanted}, got {node.type_of(index)}"
-        )
-    if node.integer("layout", 0):
-        value = node.transpose(value, (1, 0, 2))
-    return node.item(value, 0, direction)
 
 
 def _results(

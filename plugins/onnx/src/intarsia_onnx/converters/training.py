@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from intarsia_ir.graph.expr import Expr, Var, make_tuple
+from intarsia_ir.graph.expr import Expr, Function, Var, make_tuple
 from intarsia_ir.graph.walk import children, substitute
 
 from ..builder import dtype_of
@@ -20,7 +20,9 @@ def gradient(node: NodeContext) -> tuple[Expr, ...]:
     even where two names stand for one value, and with the operands for ``zs``. What that computes
     again is the same as before, and becomes one with it, unless the operands are others.
     """
-    from intarsia_ir.passes.differentiate import differentiate  # few models ask for derivatives
+    # few models ask for derivatives
+    from intarsia_ir.passes.differentiate import differentiate
+    from intarsia_ir.passes.unroll_recurrent import unroll_recurrent
 
     xs, zs, of = node.strings("xs"), node.strings("zs"), node.string("y")
     operands = node.variadic()
@@ -39,6 +41,7 @@ def gradient(node: NodeContext) -> tuple[Expr, ...]:
     y = node.recomputed(of, dict(zip(xs + zs, [*variables, *operands[len(xs) :]], strict=True)))
     _check_float(node, of, y)
     wanted = [n for n in range(outputs) if node.wants(n)]
+    y = unroll_recurrent(Function((), y)).body  # operators of layers have no rule
     slopes = differentiate(y, [variables[n] for n in wanted], node.span)
     whole = substitute(make_tuple(slopes), dict[Expr, Expr](zip(variables, by, strict=True)))
     found = dict(zip(wanted, children(whole), strict=True))
