@@ -39,8 +39,9 @@ def expected_of(name: str) -> dict[str, np.ndarray]:
 def test_agrees_with_onnxruntime(tmp_path: Path, model: RealModel, target: str) -> None:
     module = intarsia.from_onnx(model.path, shapes=model.shapes or None)
     artifact = intarsia.build(module, target=target)
-    # oneDNN loses special values in maxima and exponentials: the fallback has Magika's softmax.
-    least = 80 if model.name == "magika" else 85
+    # oneDNN loses special values in maxima and exponentials: the fallback has Magika's softmax, and
+    # the layers that only it has: silero's LSTM.
+    least = 80 if model.name == "magika" else 70 if model.name.startswith("silero") else 85
     assert artifact.placement.percent > least or target != ALL_TO_DNNL
     path = artifact.save(tmp_path / "model.intarsia")
     found = intarsia.load(path).run(model.random_inputs())

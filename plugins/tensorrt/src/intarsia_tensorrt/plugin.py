@@ -66,7 +66,7 @@ def annotate(target: Target[TensorrtOptions]) -> SupportTable:
 @hookimpl
 def rewrite_relay(function: Function, target: Target[TensorrtOptions]) -> Function:
     """Steps of recurrent layers, whose operators the library has."""
-    from intarsia_ir.passes.unroll_recurrent import unroll_recurrent
+    from intarsia.plugin.accelerator import unroll_recurrent
 
     return unroll_recurrent(function)
 

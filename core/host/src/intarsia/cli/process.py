@@ -2,9 +2,8 @@
 """What a command has from whoever started it, and how it ends when it is told to.
 
 Services, containers and ``>&-`` start programs without standard streams. The next file that is
-opened then is standard output, and what is printed goes into it; and Python has no stream to print
-to. Who ignores the end of child processes leaves that to the programs it starts: they are never
-told that a child ended, and not how.
+opened then is standard output, and what is printed goes into it; Python has no stream to print to.
+Who ignores the end of child processes leaves that to programs it starts: no end of one is told.
 
 A command that is told to terminate ends as one that is interrupted: what it began is put away.
 Without a handler the system ends the process where it is, and folders for temporary files stay, as
@@ -12,8 +11,7 @@ do halves of files beside those that they were to become.
 
 An interrupt, and so a termination, is an exception wherever the main thread is. In a callback of
 Python's importing, which holds the lock of all imports, it would only be printed, and threads that
-import would wait for that lock for ever; so there it comes once more a little later. Where Python
-drops an exception otherwise, as in a destructor, an interrupt comes once more after it was dropped.
+import would wait for that lock for ever; so there, as in a destructor, it comes once more later.
 """
 
 from __future__ import annotations

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from intarsia_ir.ops.shape import Transpose as Transpose
     from intarsia_ir.ops.slicing import StridedSlice as StridedSlice
     from intarsia_ir.ops.unary import Clip as Clip
+    from intarsia_ir.passes.unroll_recurrent import unroll_recurrent as unroll_recurrent
     from intarsia_ir.performance import Performance as Performance
     from intarsia_ir.performance import RelativePerformance as RelativePerformance
     from intarsia_ir.reduced import is_reduced as is_reduced
@@ -159,6 +160,7 @@ if not TYPE_CHECKING:
             "intarsia_ir.ops.shape": "Concatenate Split Transpose",
             "intarsia_ir.ops.slicing": "StridedSlice",
             "intarsia_ir.ops.unary": "Clip",
+            "intarsia_ir.passes.unroll_recurrent": "unroll_recurrent",
             "intarsia_ir.performance": "Performance RelativePerformance",
             "intarsia_ir.reduced": "is_reduced",
             "intarsia_runtime.artifact.abandoned": "temporary_folder",

@@ -137,7 +137,7 @@ def _unrolled(node: Call) -> Expr | None:
 
 
 def _along(x: Term, states: _States, step: _Step, *, reverse: bool) -> Expr:
-    """Return the states of all steps, and what is left of ``states``, after the last."""
+    """Return the states of all steps, and ``states`` as they are behind the last."""
     steps, batch, columns = x.sizes
     rows = x.reshape((steps * batch, columns))
     outputs: dict[int, Expr] = {}

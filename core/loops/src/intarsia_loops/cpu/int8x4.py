@@ -16,23 +16,8 @@ from msgspec import Struct
 from intarsia_ir.graph.op import Op, OpAttrs, OpKind, operator
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.nn import Conv, Matmul
-from intarsia_ir.tir.expr import (
-    BinaryOp,
-    IntImm,
-    PrimExpr,
-    all_of,
-    binary,
-    cast,
-    if_then_else,
-)
-from intarsia_ir.tir.tensor import (
-    Reduction,
-    Tensor,
-    compute,
-    extents,
-    reduce_axis,
-    sum_over,
-)
+from intarsia_ir.tir.expr import BinaryOp, IntImm, PrimExpr, all_of, binary, cast, if_then_else
+from intarsia_ir.tir.tensor import Reduction, Tensor, compute, extents, reduce_axis, sum_over
 from intarsia_runtime.dtype import DType
 
 from .operators import ConvAttrs

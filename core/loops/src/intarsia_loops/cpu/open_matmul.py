@@ -25,16 +25,7 @@ from math import prod
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import (
-    IntImm,
-    PrimExpr,
-    TirVar,
-    const,
-    index,
-    maximum,
-    minimum,
-    select,
-)
+from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, const, index, maximum, minimum, select
 from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 from intarsia_runtime.size import Dim
 
