@@ -7,6 +7,7 @@ import ast
 import io
 import re
 import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -181,12 +182,17 @@ def _british(text: str) -> list[re.Match[str]]:
     return [word for word in words if BRITISH.search(word[0].lower())]
 
 
+@cache
+def all_texts() -> dict[str, str]:
+    """Sentences of each file, and each page."""
+    texts = {s.name: "\n".join(text for _, text in sentences(s)) for s in SOURCES}
+    return texts | {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+
+
 @pytest.mark.parametrize(("ours", "other"), SPELLINGS)
 def test_a_word_has_one_spelling(ours: str, other: str) -> None:
     pattern = re.compile(rf"\b{other}(s|ed|ing)?\b", re.IGNORECASE)
-    texts = {s.name: "\n".join(text for _, text in sentences(s)) for s in SOURCES}
-    texts |= {page.name: page.read_text(encoding="utf-8") for page in PAGES}
-    assert [name for name, text in texts.items() if pattern.search(text)] == []
+    assert [name for name, text in all_texts().items() if pattern.search(text)] == []
 
 
 def test_a_class_is_defined_in_one_module() -> None:
