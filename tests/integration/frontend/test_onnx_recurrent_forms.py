@@ -12,6 +12,7 @@ import pytest
 from tests.unit.frontend.onnx_models import model, node
 
 import intarsia
+from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.load import load
 
 SIZE, HIDDEN = 3, 4
@@ -62,3 +63,12 @@ def test_forms_of_layers_are_those_of_onnx_runtime(
             got, want = executable.run(given), session.run(None, given)
             for mine, theirs in zip(got.values(), want, strict=True):
                 np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [("T", "B"), (6, 3)], ids=["open", "fixed"])
+def test_an_unknown_activation_is_refused_when_compiling(
+    sizes: tuple[int | str, int | str],
+) -> None:
+    proto = layer("LSTM", {"activations": ["Sigmoid", "Swish", "Tanh"]}, sizes)
+    with pytest.raises(UnsupportedError, match="activation 'Swish' of LSTM"):
+        intarsia.build(proto, "llvm")

@@ -41,7 +41,7 @@ def named_activations(node: NodeContext, names: Sequence[str]) -> list[NamedActi
     for given in names:
         name = _RECURRENT.get(given.lower())
         if name is None:
-            raise node.unsupported(f"activation '{given}' of {node.op_type}")
+            raise node.never_supported(f"activation '{given}' of {node.op_type}")
         params: list[float] = []
         if name not in _PLAIN and alphas:
             params.append(alphas.pop(0))
