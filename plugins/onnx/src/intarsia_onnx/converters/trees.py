@@ -79,14 +79,16 @@ def tree_ensemble(node: NodeContext) -> Expr:
     forest = _forest(node, modes, features, splits.astype(kind), sides, missing, leaves)
     forest.roots, forest.values = np.array(node.integers("tree_roots"), np.int64), values
     transform = _TRANSFORMS[node.integer("post_transform", 0)]
-    return transformed_targets(node, _scores(node, forest, aggregate), transform)
+    scores = _scores(node, forest.values, _leaves(node, forest), aggregate)
+    return transformed_targets(node, scores, transform)
 
 
 def tree_ensemble_regressor(node: NodeContext) -> Expr:
     """Convert TreeEnsembleRegressor."""
     aggregate = node.string("aggregate_function", "SUM")
     forest, base = _named_forest(node, "target", node.integer("n_targets"), aggregate)
-    scores = _with_base(node, _scores(node, forest, aggregate), base)
+    scores = _scores(node, forest.values, _leaves(node, forest), aggregate)
+    scores = _with_base(node, scores, base)
     return transformed_targets(node, scores, node.string("post_transform", "NONE"))
 
 
@@ -98,11 +100,12 @@ def tree_ensemble_classifier(node: NodeContext) -> tuple[Expr, Expr]:
     """
     labels, transform = label_array(node), node.string("post_transform", "NONE")
     forest, base = _named_forest(node, "class", len(labels), "SUM")
-    scores, scored = _scores(node, forest, "SUM"), set(node.integers("class_ids"))
+    leaves, scored = _leaves(node, forest), set(node.integers("class_ids"))
+    scores = _scores(node, forest.values, leaves, "SUM")
     if len(labels) != 2 or len(scored) != 1:
         candidates = scores = _with_base(node, scores, base)
         if not len(base) and (forest.values < 0).any():
-            candidates = _of_reached(node, forest, scores)
+            candidates = _of_reached(node, forest.values, leaves, scores)
         return best_label(node, candidates, labels), transformed(node, scores, transform)
     (column,) = scored
     if len(base) > 1 - column:
@@ -188,11 +191,9 @@ def _weights(node: NodeContext, what: str, names: NodeNames, values: np.ndarray)
     return values
 
 
-def _of_reached(node: NodeContext, forest: _Forest, scores: Expr) -> Expr:
+def _of_reached(node: NodeContext, values: np.ndarray, leaves: Expr, scores: Expr) -> Expr:
     """Return the scores; minus infinity for a class that no leaf had a weight of."""
-    weighted = forest.values != 0
-    counted = _Forest(forest.nodes, forest.splits, forest.roots, weighted.astype(np.float32))
-    counts = _scores(node, counted, "SUM")
+    counts = _scores(node, (values != 0).astype(np.float32), leaves, "SUM")
     is_reached = node.call(compare.Greater, counts, node.scalar(0.0, DType.FLOAT32))
     return node.call(compare.Where, is_reached, scores, node.scalar(-np.inf, DType.FLOAT32))
 
@@ -254,8 +255,8 @@ def _depths(node: NodeContext, forest: _Forest) -> np.ndarray:
     raise node.model_error("the nodes of a tree form a cycle")
 
 
-def _scores(node: NodeContext, forest: _Forest, aggregate: str) -> Expr:
-    """Return what the leaves of all trees come to: ``[N, targets]``."""
+def _leaves(node: NodeContext, forest: _Forest) -> Expr:
+    """Return the leaf of each tree that a row comes to: ``[N, trees]``."""
     x = node.input(0)
     if rank_of(x) != 2:
         raise node.unsupported(f"{node.op_type} of {node.type_of(0)}")
@@ -268,15 +269,17 @@ def _scores(node: NodeContext, forest: _Forest, aggregate: str) -> Expr:
         raise node.model_error("a tree begins where no node is")
     roots = np.stack([forest.roots, _depths(node, forest)], axis=1)
     tables = (forest.splits, forest.nodes.astype(np.int32), roots.astype(np.int32))
-    leaves = node.call(trees.TreeLeaves, x, *map(node.array, tables))
-    values = node.call(
-        indexing.Take, node.array(forest.values), leaves, attrs=indexing.Take.Attrs(axis=0)
-    )
+    return node.call(trees.TreeLeaves, x, *map(node.array, tables))
+
+
+def _scores(node: NodeContext, values: np.ndarray, leaves: Expr, aggregate: str) -> Expr:
+    """Return what the values of the leaves of all trees come to: ``[N, targets]``."""
+    found = node.call(indexing.Take, node.array(values), leaves, attrs=indexing.Take.Attrs(axis=0))
     ops = {"SUM": reduce.Sum, "AVERAGE": reduce.Mean, "MIN": reduce.Min, "MAX": reduce.Max}
     if aggregate not in ops:
         raise node.model_error(f"aggregate_function='{aggregate}' is not defined")
     op = ops[aggregate]
-    return node.call(op, values, attrs=op.Attrs(axes=(1,), keepdims=False))
+    return node.call(op, found, attrs=op.Attrs(axes=(1,), keepdims=False))
 
 
 CONVERTERS = MappingProxyType(
