@@ -11,10 +11,10 @@ from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.recurrent import Gru, Lstm
 from intarsia_ir.ops.recurrent_rows import Group, RowTile, over_rows
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import IntImm
+from intarsia_ir.tir.expr import IntImm, index, size_variable
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run as run_kernel
-from intarsia_ir.tir.stmt import Stmt, Store
+from intarsia_ir.tir.stmt import LetStmt, Stmt, Store
 from intarsia_loops.cpu.packed_layers import (
     PackedLayer,
     byte_row_tile,
@@ -25,6 +25,7 @@ from intarsia_loops.cpu.packed_layers import (
 )
 from intarsia_loops.cpu.tiling import CpuTiling
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import variable
 
 AVX512 = CpuTiling(lanes=16, rows=14)
 TILES = [RowTile(), RowTile(4, 16, 320), RowTile(2, 8, 64), RowTile(4, 8, 40), RowTile(3, 8, 48)]
@@ -93,7 +94,8 @@ def test_tiles_fit_registers(
     ("tile", "batch", "sizes"),
     [
         (RowTile(4, 16, 80), 7, [4, 3]),
-        (RowTile(4, 16, 80), 5, [3, 2]),  # as many rows in each, if possible
+        (RowTile(4, 16, 80), 6, [4, 2]),
+        (RowTile(4, 16, 80), 5, [4, 1]),
         (RowTile(4, 16, 320), 5, [5]),  # registers have room for one more
         (RowTile(4, 16, 320), 9, [5, 4]),
         (RowTile(2, 8, 64), 3, [2, 1]),
@@ -109,6 +111,10 @@ def test_rows_go_along_in_tiles(tile: RowTile, batch: int, sizes: list[int]) -> 
     found = np.zeros(batch, np.int64)
     run_kernel(PrimFunc("f", (out,), 1, over_rows(batch, tile, weight, along)), found)
     assert [size for size in found if size] == sizes
+    body = over_rows(variable("rows"), tile, weight, along)  # pyright: ignore[reportArgumentType] - a size
+    bound, again = LetStmt(size_variable("rows"), index(batch), body), np.zeros(batch, np.int64)
+    run_kernel(PrimFunc("f", (out,), 1, bound), again)
+    np.testing.assert_array_equal(again, found)
 
 
 @pytest.mark.parametrize("tile", TILES)

@@ -21,10 +21,15 @@ from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import calls
 from intarsia_ir.ops.recurrent_rows import RowTile
 from intarsia_ir.ops.shape import Concatenate
+from intarsia_ir.tir.expr import IntImm
+from intarsia_ir.tir.forward import procedures
 from intarsia_ir.tir.interp import run as run_kernel
+from intarsia_ir.tir.stmt import Invoke
+from intarsia_ir.tir.walk import statements
 from intarsia_loops.cpu.packed_layers import PackedLayer, layer_deferred
 from intarsia_loops.cpu.paired_layers import PackedPair, pair_layers
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import variable
 
 STEPS, BATCH, HIDDEN = 3, 2, 20
 
@@ -112,3 +117,21 @@ def test_loops_are_those_of_the_reference(kind: str, batch: int, tile: RowTile) 
     )
     for found, expected in zip(made, wanted, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_pairs_of_the_same_types_share_procedures() -> None:
+    """Both directions of both layers call one procedure for a row alone, and one for several."""
+    steps, batch = variable("S"), variable("B")
+    shapes = [(steps, batch, 80), (batch, HIDDEN), (batch, HIDDEN), (2, 4, HIDDEN, 16)]
+    types = [TensorType(shape, DType.FLOAT32) for shape in shapes]
+    one, other = (PackedLayer.Attrs(kind="lstm", reverse=reverse) for reverse in (False, True))
+    kernels = [
+        PackedPair.tiled(RowTile(4, 16, 320), PackedPair.Attrs(one=a, other=b), *types, *types)
+        for a, b in ((one, other), (other, one))
+    ]
+    name = "rows_lstm_steps_batch_80_4_16_320"
+    called = [stmt for stmt in statements(kernels[0].body) if isinstance(stmt, Invoke)]
+    assert [call.function for call in called] == [f"{name}_{n}" for n in (0, 0, 1, 1)]
+    reverse = [call.values[2] for call in called]
+    assert [value.value for value in reverse if isinstance(value, IntImm)] == [0, 1, 0, 1]
+    assert [procedure.name for procedure in procedures(kernels)] == [f"{name}_0", f"{name}_1"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from intarsia_ir.tir.forward import procedures
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import TensorModule
 from intarsia_ir.tir.passes.merge_lanes import merge_lanes
@@ -32,8 +33,13 @@ def _flat(function: PrimFunc) -> PrimFunc:
 
 def new_functions(module: TensorModule) -> Functions:
     """Return what collects the small functions that a module's source calls."""
-    procedures = called(module.functions)
-    return Functions(replace(C99, functions=C99.functions | procedures))
+    known = called(_all_kernels(module))
+    return Functions(replace(C99, functions=C99.functions | known))
+
+
+def _all_kernels(module: TensorModule) -> tuple[PrimFunc, ...]:
+    """Return the kernels of a module behind the procedures that they share."""
+    return (*procedures(module.functions), *module.functions)
 
 
 def print_sources(
@@ -55,18 +61,17 @@ def print_sources(
     Raises:
         UnsupportedError: A kernel uses an operation that C has not.
     """
-    procedures = called(module.functions)
     functions = new_functions(module) if functions is None else functions
     rules = {**RULES, **module.rules}
     kernels = [
         print_kernel(expand_intrinsics(_flat(function), rules), functions)
-        for function in module.functions
+        for function in _all_kernels(module)
     ]
     sizes = _plan_sizes(module.plan, functions, is_static=face.is_bounded)
     opened = module.plan.open
     frame = None if opened is None or not face.is_bounded else CFrame(functions, opened)
     text = (*kernels, *sizes, face.run(region, frame))
-    parts = (*print_procedures(procedures), *functions.texts.values(), *text)
+    parts = (*print_procedures(called(_all_kernels(module))), *functions.texts.values(), *text)
     head = f'#include "{header}"\n\n#include <math.h>\n\n{KERNEL}'
     return "\n".join([head, *(part for part in parts if part)])
 

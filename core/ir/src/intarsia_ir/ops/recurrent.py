@@ -37,7 +37,7 @@ from .recurrent_loops import (
     tanh_of,
 )
 from .recurrent_quantized import Update, quantized_step
-from .recurrent_rows import Group, Rows, RowTile
+from .recurrent_rows import Group, RowTile
 from .type_rules import operands, same_size, shape_text
 
 _WHOLE = (DType.INT8, DType.INT16)
@@ -125,10 +125,12 @@ class Lstm(Op):
         return Lstm.tiled(RowTile(), attrs, *types)
 
     @staticmethod
-    def tiled(tile: RowTile, attrs: Attrs, *types: TensorType) -> PrimFunc:
-        """The loops for rows that go along together."""
+    def tiled(
+        tile: RowTile, attrs: Attrs, *types: TensorType, reverse: PrimExpr | None = None
+    ) -> PrimFunc:
+        """The loops for rows that go along together; ``reverse`` where the run says it."""
         step = quantized_step if attrs.quantize_state else _gates_step
-        return lstm_loops("lstm", types, step, tile, attrs)
+        return lstm_loops("lstm", types, step, tile, attrs, reverse)
 
 
 def lstm_loops(
@@ -137,6 +139,7 @@ def lstm_loops(
     step: Callable[[Layer, PrimExpr, Group, Update], Stmt],
     tile: RowTile,
     attrs: Lstm.Attrs,
+    reverse: PrimExpr | None = None,
 ) -> PrimFunc:
     """Return the loops of an LSTM over rows and steps.
 
@@ -146,6 +149,7 @@ def lstm_loops(
         step: ``step(layer, at, group, update)``: does ``update`` with the gates of all columns.
         tile: Rows that go along together.
         attrs: Of the LSTM; with ``peepholes`` their weight is the last operand.
+        reverse: 1 from the last step to the first, or 0; ``None`` if the attributes say it.
     """
     cells = buffer_of("cells", types[2])
 
@@ -173,20 +177,23 @@ def lstm_loops(
 
         return step(layer, at, group, update)
 
-    return layer_loops(name, attrs.reverse, types, (cells,), start, along, tile, attrs.clip)
+    backwards = attrs.reverse if reverse is None else reverse
+    return layer_loops(name, backwards, types, (cells,), start, along, tile, attrs.clip)
 
 
 def _gates_step(layer: Layer, at: PrimExpr, group: Group, update: Update) -> Stmt:
     """Products of states with columns of all gates at once, and what becomes of these."""
 
-    def block(rows: Rows, j: PrimExpr, width: int) -> Stmt:
-        starts = [[layer.gate(at, row, gate, j, width) for gate in range(4)] for row in rows]
-        states = layer.last(rows)
-        return layer.updates(
-            rows, states, range(4), j, starts, lambda row, sums: update(row, j, sums)
-        )
+    def block(j: PrimExpr, width: int) -> Stmt:
+        def start(row: PrimExpr, gate: int) -> PrimExpr:
+            return layer.gate(at, row, gate, j, width)
 
-    return layer.over_tiles(group, block)
+        def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
+            return update(row, j, sums)
+
+        return layer.updates(group, range(4), j, width, start, one)
+
+    return layer.over(block)
 
 
 @operator("nn.gru", OpKind.OPAQUE)
@@ -248,10 +255,13 @@ class Gru(Op):
         return Gru.tiled(RowTile(), attrs, x, h, r, bias)
 
     @staticmethod
-    def tiled(tile: RowTile, attrs: Attrs, *types: TensorType) -> PrimFunc:
-        """The loops for rows that go along together."""
+    def tiled(
+        tile: RowTile, attrs: Attrs, *types: TensorType, reverse: PrimExpr | None = None
+    ) -> PrimFunc:
+        """The loops for rows that go along together; ``reverse`` where the run says it."""
         step = gru_before if attrs.linear_before_reset else gru_after
-        return layer_loops("gru", attrs.reverse, types, (), None, step, tile, attrs.clip)
+        backwards = attrs.reverse if reverse is None else reverse
+        return layer_loops("gru", backwards, types, (), None, step, tile, attrs.clip)
 
 
 def _rounded(h: Array) -> tuple[Array, Array]:

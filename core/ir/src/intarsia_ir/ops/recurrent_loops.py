@@ -95,10 +95,6 @@ class Layer(Struct, frozen=True):
             done += count * width
         return seq(*parts)
 
-    def over_tiles(self, group: Group, block: Callable[[Rows, PrimExpr, int], Stmt]) -> Stmt:
-        """Do ``block(rows, first, width)`` for all columns of the state and each tile of rows."""
-        return self.over(lambda j, width: group.tiles(lambda rows: block(rows, j, width)))
-
     def over_vectors(self, total: int, columns: Callable[[PrimExpr, int, int], Stmt]) -> Stmt:
         """Do ``columns(first, width, count)`` for ``total`` columns, ``count`` vectors at a time:
         four together while there are so many, then one, then narrower ones.
@@ -125,9 +121,9 @@ class Layer(Struct, frozen=True):
         """Write columns of the state after a step."""
         return set_items(self.states, at, row, j, value)
 
-    def last(self, rows: Rows) -> list[Reader]:
-        """Read elements of the states before the step."""
-        return [partial(load, self.final, row) for row in rows]
+    def last(self, row: PrimExpr) -> Reader:
+        """Read elements of the state of a row before the step."""
+        return partial(load, self.final, row)
 
     def products(
         self,
@@ -172,51 +168,73 @@ class Layer(Struct, frozen=True):
 
     def updates(
         self,
-        rows: Rows,
-        states: Sequence[Reader],
+        group: Group,
         gates: Sequence[int],
         j: PrimExpr,
-        starts: Sums,
+        width: int,
+        start: Callable[[PrimExpr, int], PrimExpr],
         one: Callable[[PrimExpr, Sequence[PrimExpr]], Stmt],
+        state: Callable[[PrimExpr], Reader] | None = None,
         apart: int | None = None,
     ) -> Stmt:
-        """Do ``one(row, sums)`` with the sums of :meth:`products` for each row.
+        """Do ``one(row, sums)`` with the sums of :meth:`products` for each row of a group.
 
-        Of several rows, which are neighbours, as many gates at a time are multiplied as registers
-        have room for. Then ``one`` is done in a loop: functions of gates are most of the code of a
-        step, and would take several times as long to compile if written out for each row.
+        Of several rows, as many gates at a time are multiplied as registers have room for. Then
+        ``one`` is done in a loop: functions of gates are most of the code of a step, and would take
+        several times as long to compile if written out for each row.
+
+        Args:
+            group: The rows.
+            gates: Numbers of the gates.
+            j: The first of some columns, of each gate.
+            width: How many columns.
+            start: ``start(row, gate)``: what products are added to.
+            one: What becomes of the sums of a row.
+            state: Reads elements of the state of a row; of the one before the step if not given.
+            apart: Columns from one gate to the next, as far as the state is wide if not given.
         """
-        if len(rows) == 1:
-            return self.products(
-                states, gates, j, starts, lambda sums: one(rows[0], sums[0]), apart
+        read = state or self.last
+        if group.most == 1:
+            return group.tiles(
+                lambda rows: self.products(
+                    [read(rows[0])],
+                    gates,
+                    j,
+                    [[start(rows[0], gate) for gate in gates]],
+                    lambda sums: one(rows[0], sums[0]),
+                    apart,
+                )
             )
-        width = starts[0][0].lanes
-        shape = (len(rows), len(gates), width)
+        shape = (group.most, len(gates), width)
         kept = Buffer("kept", shape, DType.FLOAT32, MemoryScope.STACK)
 
-        def part(first: int, last: int) -> Stmt:
+        def part(rows: Rows, first: int, last: int) -> Stmt:
             def keep(sums: Sums) -> Stmt:
                 return seq(
                     *(
-                        set_items(kept, index(row), index(first + gate), index(0), total)
-                        for row, own in enumerate(sums)
+                        set_items(kept, group.place(row), index(first + gate), index(0), total)
+                        for row, own in zip(rows, sums, strict=True)
                         for gate, total in enumerate(own)
                     )
                 )
 
-            own = [start[first:last] for start in starts]
-            return self.products(states, gates[first:last], j, own, keep, apart)
+            own = gates[first:last]
+            starts = [[start(row, gate) for gate in own] for row in rows]
+            return self.products([read(row) for row in rows], own, j, starts, keep, apart)
+
+        def tile(rows: Rows) -> Stmt:
+            parts = -(-len(gates) // max(1, self.sums // (len(rows) * width)))
+            together = -(-len(gates) // parts)
+            firsts = range(0, len(gates), together)
+            return seq(*(part(rows, n, min(n + together, len(gates))) for n in firsts))
 
         def row(number: PrimExpr) -> Stmt:
             names = [TirVar(f"total{gate}", DType.FLOAT32, width) for gate in gates]
-            values = [items(kept, number, gate, index(0), width) for gate in range(len(gates))]
-            return lets(names, values, one(rows[0] + number, names))
+            place = group.place(number)
+            values = [items(kept, place, gate, index(0), width) for gate in range(len(gates))]
+            return lets(names, values, one(number, names))
 
-        parts = -(-len(gates) // max(1, self.sums // (len(rows) * width)))
-        together = -(-len(gates) // parts)
-        firsts = range(0, len(gates), together)
-        sums = [part(first, min(first + together, len(gates))) for first in firsts]
-        return allocate([kept], seq(*sums, serial(len(rows), row, "row")))
+        return allocate([kept], seq(group.tiles(tile), group.rows(row)))
 
     def _column(
         self, k: PrimExpr, gate: int, j: PrimExpr, width: int, apart: int | None
@@ -231,21 +249,14 @@ class Layer(Struct, frozen=True):
         return items(self.weight, j // block, index(gate), k, j % block, width)
 
 
-def readers(buffer: Buffer, rows: Rows) -> list[Reader]:
-    """Read elements of the rows of a buffer that has one for each of ``rows``."""
-    return [partial(load, buffer, index(number)) for number in range(len(rows))]
-
-
 def gru_before(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
     """A step whose reset gate multiplies the product with the state."""
     bias, hidden = layer.given[3], layer.hidden
 
-    def block(rows: Rows, j: PrimExpr, width: int) -> Stmt:
-        own = [items(bias, j + gate * hidden, width) for gate in range(3)]
-        starts = [
-            [*(layer.gate(at, row, gate, j, width) + own[gate] for gate in range(2)), own[2]]
-            for row in rows
-        ]
+    def block(j: PrimExpr, width: int) -> Stmt:
+        def start(row: PrimExpr, gate: int) -> PrimExpr:
+            own = items(bias, j + gate * hidden, width)
+            return own if gate == 2 else layer.gate(at, row, gate, j, width) + own
 
         def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
             reset = sigmoid_of(layer.limited(sums[1]))
@@ -258,9 +269,9 @@ def gru_before(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
 
             return let(tanh_of(inner), put, "new")
 
-        return layer.updates(rows, layer.last(rows), range(3), j, starts, one)
+        return layer.updates(group, range(3), j, width, start, one)
 
-    return layer.over_tiles(group, block)
+    return layer.over(block)
 
 
 def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
@@ -271,24 +282,23 @@ def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
         for name in ("update", "reset")
     )
 
-    def start(row: PrimExpr, gate: int, j: PrimExpr, width: int) -> PrimExpr:
+    def start(j: PrimExpr, width: int, row: PrimExpr, gate: int) -> PrimExpr:
         return layer.gate(at, row, gate, j, width) + items(bias, j + gate * hidden, width)
 
-    def gates(rows: Rows, j: PrimExpr, width: int) -> Stmt:
+    def gates(j: PrimExpr, width: int) -> Stmt:
         def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
             old = items(layer.final, row, j, width)
             z, r = (sigmoid_of(layer.limited(total)) for total in sums)
-            kept = set_items(reset, row - group.first, j, r * old)
-            return seq(set_items(update, row - group.first, j, z), kept)
+            kept = set_items(reset, group.place(row), j, r * old)
+            return seq(set_items(update, group.place(row), j, z), kept)
 
-        starts = [[start(row, gate, j, width) for gate in range(2)] for row in rows]
-        return layer.updates(rows, layer.last(rows), range(2), j, starts, one)
+        return layer.updates(group, range(2), j, width, partial(start, j, width), one)
 
-    def new(rows: Rows, j: PrimExpr, width: int) -> Stmt:
+    def new(j: PrimExpr, width: int) -> Stmt:
         def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
             old, part = (
                 items(layer.final, row, j, width),
-                items(update, row - group.first, j, width),
+                items(update, group.place(row), j, width),
             )
 
             def put(value: PrimExpr) -> Stmt:
@@ -296,18 +306,17 @@ def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
 
             return let(tanh_of(layer.limited(sums[0])), put, "new")
 
-        starts = [[start(row, 2, j, width)] for row in rows]
-        states = [partial(load, reset, row - group.first) for row in rows]
-        return layer.updates(rows, states, (2,), j, starts, one)
+        def state(row: PrimExpr) -> Reader:
+            return partial(load, reset, group.place(row))
 
-    return allocate(
-        (update, reset), seq(layer.over_tiles(group, gates), layer.over_tiles(group, new))
-    )
+        return layer.updates(group, (2,), j, width, partial(start, j, width), one, state)
+
+    return allocate((update, reset), seq(layer.over(gates), layer.over(new)))
 
 
 def layer_loops(
     name: str,
-    reverse: bool,
+    reverse: bool | PrimExpr,
     types: tuple[TensorType, ...],
     kept: tuple[Buffer, ...],
     start: Callable[[Layer, PrimExpr], Stmt] | None,
@@ -315,7 +324,10 @@ def layer_loops(
     tile: RowTile,
     clip: float = 0.0,
 ) -> PrimFunc:
-    """Return the loops over rows and steps; ``kept`` are the results behind the last state."""
+    """Return the loops over rows and steps; ``kept`` are the results behind the last state.
+
+    ``reverse``: from the last step to the first; a variable that is 0 or 1 where the run says it.
+    """
     given = tuple(buffer_of(f"in{number}", type_) for number, type_ in enumerate(types))
     weight = given[3 if len(kept) else 2]
     steps, batch, _ = given[0].shape
@@ -338,7 +350,7 @@ def layer_loops(
         def steps_from(begun: PrimExpr) -> Stmt:
             def one(number: PrimExpr) -> Stmt:
                 depth = select(equal(number, 0), begun, hidden)
-                at = index(steps) - 1 - number if reverse else number
+                at = _step_number(index(steps), number, reverse)
                 names = TirVar("depth"), TirVar("at")
                 own = replace(layer, depth=names[0])
 
@@ -361,6 +373,14 @@ def layer_loops(
         batch, tile, weight, lambda group, width: along(group, replace(layer, width=width))
     )
     return PrimFunc(name, (*given, states, final, *kept), 2 + len(kept), whole)
+
+
+def _step_number(steps: PrimExpr, number: PrimExpr, reverse: bool | PrimExpr) -> PrimExpr:
+    """Return which step of the sequence is taken as a given one."""
+    last = steps - 1 - number
+    if isinstance(reverse, PrimExpr):
+        return select(equal(reverse, 1), last, number)
+    return last if reverse else number
 
 
 def blocks(first: int, count: int, width: int, block: Callable[[PrimExpr, int], Stmt]) -> Stmt:

@@ -21,7 +21,7 @@ from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .recurrent import check_clip, check_layer, clipped, hidden_size, step_numbers
 from .recurrent_loops import Layer, items, layer_loops, tanh_of
-from .recurrent_rows import Group, Rows, RowTile
+from .recurrent_rows import Group, RowTile
 from .type_rules import operands
 
 
@@ -84,23 +84,18 @@ def _step(layer: Layer, at: PrimExpr, group: Group, *, is_tanh: bool) -> Stmt:
     multiply-add.
     """
 
-    def columns(rows: Rows, j: PrimExpr, width: int, count: int) -> Stmt:
-        starts = [
-            [items(layer.given[0], at, row, j + number * width, width) for number in range(count)]
-            for row in rows
-        ]
+    def columns(j: PrimExpr, width: int, count: int) -> Stmt:
+        def start(row: PrimExpr, number: int) -> PrimExpr:
+            return items(layer.given[0], at, row, j + number * width, width)
 
         def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
             given = map(layer.limited, sums)
             new = [tanh_of(total) if is_tanh else maximum(total, 0.0) for total in given]
             return seq(*(layer.put(at, row, j + n * width, value) for n, value in enumerate(new)))
 
-        return layer.updates(rows, layer.last(rows), range(count), j, starts, one, width)
+        return layer.updates(group, range(count), j, width, start, one, apart=width)
 
-    def for_tiles(j: PrimExpr, width: int, count: int) -> Stmt:
-        return group.tiles(lambda rows: columns(rows, j, width, count))
-
-    return layer.over_vectors(layer.hidden, for_tiles)
+    return layer.over_vectors(layer.hidden, columns)
 
 
 DERIVATIVES.refuse("training goes through unrolled steps: no rule is written", Rnn)

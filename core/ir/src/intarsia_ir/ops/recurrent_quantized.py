@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from intarsia_runtime.dtype import DType
@@ -24,24 +25,14 @@ from ..tir.expr import (
 )
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
-from .recurrent_loops import Layer, Sums, items, readers, set_items, spread
+from .recurrent_loops import Layer, Sums, items, set_items, spread
 from .recurrent_rows import Group, Rows
 
 Update: TypeAlias = Callable[[PrimExpr, PrimExpr, Sequence[PrimExpr]], Stmt]
 """``update(row, first, gates)``: writes columns of a state, from those of its gates."""
 
 
-def quantized_step(
-    layer: Layer,
-    at: PrimExpr,
-    group: Group,
-    update: Update,
-) -> Stmt:
-    """Do :func:`_quantized_tile` for each tile of rows."""
-    return group.tiles(lambda rows: _quantized_tile(layer, at, rows, update))
-
-
-def _quantized_tile(layer: Layer, at: PrimExpr, rows: Rows, update: Update) -> Stmt:
+def quantized_step(layer: Layer, at: PrimExpr, group: Group, update: Update) -> Stmt:
     """Round states, add their products to the gates, and do ``update(row, first, gates)`` with all.
 
     Products of a byte and of a byte less a zero point are whole numbers below 2**16, so sums of
@@ -52,61 +43,58 @@ def _quantized_tile(layer: Layer, at: PrimExpr, rows: Rows, update: Update) -> S
     """
     hidden = layer.hidden
     rounded, totals = (
-        Buffer(name, (len(rows), count), DType.FLOAT32, MemoryScope.STACK)
+        Buffer(name, (group.most, count), DType.FLOAT32, MemoryScope.STACK)
         for name, count in (("rounded", hidden), ("totals", 4 * hidden))
     )
-    factors = Buffer("factors", (len(rows),), DType.FLOAT32, MemoryScope.STACK)
+    factors = Buffer("factors", (group.most,), DType.FLOAT32, MemoryScope.STACK)
 
-    def columns(j: PrimExpr, width: int, count: int) -> Stmt:
+    def columns(rows: Rows, j: PrimExpr, width: int, count: int) -> Stmt:
         def epilogue(sums: Sums) -> Stmt:
             parts: list[Stmt] = []
-            for place, (row, own) in enumerate(zip(rows, sums, strict=True)):
+            for row, own in zip(rows, sums, strict=True):
+                place = group.place(row)
                 for number, total in enumerate(own):
                     at_column = j + number * width
                     factor = spread(load(factors, place), width)
                     scale = items(layer.given[4], at_column, width) * factor
                     given = items(layer.given[0], at, row, at_column, width)
-                    parts.append(set_items(totals, index(place), at_column, given + total * scale))
+                    parts.append(set_items(totals, place, at_column, given + total * scale))
             return seq(*parts)
 
         zeros = [[spread(const(0.0, DType.FLOAT32), width)] * count] * len(rows)
-        return layer.products(readers(rounded, rows), range(count), j, zeros, epilogue, width)
+        states = [partial(load, rounded, group.place(row)) for row in rows]
+        return layer.products(states, range(count), j, zeros, epilogue, width)
 
-    body = [_rounded_row(layer, row, rounded, factors, n) for n, row in enumerate(rows)]
-    body += [layer.over_vectors(4 * hidden, columns), update_all(layer, rows, totals, update)]
-    return allocate([rounded, totals, factors], seq(*body))
+    def round_row(row: PrimExpr) -> Stmt:
+        """Write levels of a row less that of 0, and its scale."""
+        place = group.place(row)
+
+        def keep(scale: PrimExpr, zero: PrimExpr) -> Stmt:
+            return store(factors, (place,), scale)
+
+        def write(j: PrimExpr, level: PrimExpr, zero: PrimExpr) -> Stmt:
+            return set_items(rounded, place, j, level - spread(zero, level.lanes))
+
+        return round_state(layer, row, keep, write)
+
+    def multiply(rows: Rows) -> Stmt:
+        return layer.over_vectors(4 * hidden, partial(columns, rows))
+
+    updated = update_all(layer, group, totals, update)
+    body = seq(group.rows(round_row), group.tiles(multiply), updated)
+    return allocate([rounded, totals, factors], body)
 
 
-def _rounded_row(
-    layer: Layer, row: PrimExpr, rounded: Buffer, factors: Buffer, number: int
-) -> Stmt:
-    """Write levels of a row less that of 0, and its scale, as row ``number`` of the results."""
+def update_all(layer: Layer, group: Group, totals: Buffer, update: Update) -> Stmt:
+    """Do ``update`` with the gates of all columns, a row of ``totals`` for each row of a group."""
 
-    def keep(scale: PrimExpr, zero: PrimExpr) -> Stmt:
-        return store(factors, (number,), scale)
+    def block(row: PrimExpr, j: PrimExpr, width: int) -> Stmt:
+        gates = [
+            items(totals, group.place(row), j + gate * layer.hidden, width) for gate in range(4)
+        ]
+        return update(row, j, gates)
 
-    def write(j: PrimExpr, level: PrimExpr, zero: PrimExpr) -> Stmt:
-        return set_items(rounded, index(number), j, level - spread(zero, level.lanes))
-
-    return round_state(layer, row, keep, write)
-
-
-def update_all(layer: Layer, rows: Rows, totals: Buffer, update: Update) -> Stmt:
-    """Do ``update`` with the gates of all columns, a row of ``totals`` for each row."""
-
-    def block(j: PrimExpr, width: int) -> Stmt:
-        return seq(
-            *(
-                update(
-                    row,
-                    j,
-                    [items(totals, index(n), j + gate * layer.hidden, width) for gate in range(4)],
-                )
-                for n, row in enumerate(rows)
-            )
-        )
-
-    return layer.over(block)
+    return group.rows(lambda row: layer.over(partial(block, row)))
 
 
 def round_state(

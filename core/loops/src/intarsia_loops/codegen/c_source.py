@@ -174,13 +174,15 @@ class _KernelSource(Struct):
 
     def _invoke(self, call: Invoke) -> None:
         v = self.v
-        v.check_function(call.kind, call.function)
+        if call.callee is None:
+            v.check_function(call.kind, call.function)
+        name = call.function if call.callee is None else kernel_name(call.callee)
         with v.statement(*call.places, *call.values):
             args = [f"&{v.element(place.buffer, place.indices)}" for place in call.places]
             for value in call.values:
                 count = value.dtype is INDEX
                 args.append(bare(v.position(value) if count else v.value(value)))
-            v.write(f"{call.function}({', '.join(args)});")
+            v.write(f"{name}({', '.join(args)});")
 
     def _loop(self, loop: For) -> None:
         v = self.v

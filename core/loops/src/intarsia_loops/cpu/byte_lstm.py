@@ -139,7 +139,7 @@ class ByteLstm(Op):
         """The loops for a machine."""
 
         def step(layer: Layer, at: PrimExpr, group: Group, update: Update) -> Stmt:
-            return group.tiles(lambda rows: _Step(layer, dot, at, rows).stmt(update))
+            return _Step(layer, dot, at, group).stmt(update)
 
         return lstm_loops("byte_lstm", types, step, tile, Lstm.Attrs(reverse=attrs.reverse))
 
@@ -159,42 +159,50 @@ class _Step(Struct, frozen=True):
     layer: Layer
     dot: ByteDot
     at: PrimExpr
-    rows: Rows
+    group: Group
 
     def stmt(self, update: Update) -> Stmt:
         """Round the states, multiply, and do ``update`` with the gates."""
-        count, hidden = len(self.rows), self.layer.hidden
-        levels = Buffer("levels", (count, hidden), DType.UINT8, MemoryScope.STACK)
-        totals = Buffer("totals", (count, 4 * hidden), DType.FLOAT32, MemoryScope.STACK)
-        factors = Buffer("factors", (count,), DType.FLOAT32, MemoryScope.STACK)
-        zeros = Buffer("zeros", (count,), DType.INT32, MemoryScope.STACK)
+        most, hidden = self.group.most, self.layer.hidden
+        levels = Buffer("levels", (most, hidden), DType.UINT8, MemoryScope.STACK)
+        totals = Buffer("totals", (most, 4 * hidden), DType.FLOAT32, MemoryScope.STACK)
+        factors = Buffer("factors", (most,), DType.FLOAT32, MemoryScope.STACK)
+        zeros = Buffer("zeros", (most,), DType.INT32, MemoryScope.STACK)
+
+        def round_row(row: PrimExpr) -> Stmt:
+            place = self.group.place(row)
+
+            def write(j: PrimExpr, level: PrimExpr, _zero: PrimExpr) -> Stmt:
+                return set_items(levels, place, j, cast(level, DType.UINT8))
+
+            def keep(scale: PrimExpr, zero: PrimExpr) -> Stmt:
+                kept = store(zeros, (place,), cast(zero, DType.INT32))
+                return seq(store(factors, (place,), scale), kept)
+
+            return round_state(self.layer, row, keep, write)
+
+        multiply = partial(self._products, levels, (factors, zeros, totals))
+        updated = update_all(self.layer, self.group, totals, update)
+        body = seq(self.group.rows(round_row), self.group.tiles(multiply), updated)
+        return allocate([levels, totals, factors, zeros], body)
+
+    def _products(self, levels: Buffer, results: tuple[Buffer, Buffer, Buffer], rows: Rows) -> Stmt:
+        """Multiply the rows with the whole weight."""
+        panels = self.layer.weight.shape[0]
+        together = 2 if len(rows) == 1 else 1
         parts: list[Stmt] = []
-        for number, row in enumerate(self.rows):
-
-            def write(j: PrimExpr, level: PrimExpr, _zero: PrimExpr, number: int = number) -> Stmt:
-                return set_items(levels, index(number), j, cast(level, DType.UINT8))
-
-            def keep(scale: PrimExpr, zero: PrimExpr, number: int = number) -> Stmt:
-                kept = store(zeros, (number,), cast(zero, DType.INT32))
-                return seq(store(factors, (number,), scale), kept)
-
-            parts.append(round_state(self.layer, row, keep, write))
-        weight = self.layer.weight
-        panels = weight.shape[0]
-        together = 2 if count == 1 else 1
         done = 0
         for size in dict.fromkeys((together, 1)):
             number = (panels - done) // size
             if number:
-                own = partial(self._panels, levels, (factors, zeros, totals), done, size)
+                own = partial(self._panels, rows, levels, results, done, size)
                 parts.append(serial(number, own, "panel"))
             done += number * size
-
-        parts.append(update_all(self.layer, self.rows, totals, update))
-        return allocate([levels, totals, factors, zeros], seq(*parts))
+        return seq(*parts)
 
     def _panels(
         self,
+        rows: Rows,
         levels: Buffer,
         results: tuple[Buffer, Buffer, Buffer],
         first: int,
@@ -211,15 +219,14 @@ class _Step(Struct, frozen=True):
                 Buffer(f"sum{row}_{n}", (lanes,), DType.INT32, MemoryScope.REGISTER)
                 for n in range(len(vectors))
             ]
-            for row in range(len(self.rows))
+            for row in range(len(rows))
         ]
         panel = number * size + first
+        places = [self.group.place(row) for row in rows]
 
         def one(k: PrimExpr) -> Stmt:
-            states = [TirVar(f"state{row}", DType.INT32) for row in range(len(self.rows))]
-            read = [
-                self.dot.word(load(levels, row, k * INT8_PER_WORD)) for row in range(len(states))
-            ]
+            states = [TirVar(f"state{row}", DType.INT32) for row in range(len(rows))]
+            read = [self.dot.word(load(levels, place, k * INT8_PER_WORD)) for place in places]
             parts: list[Stmt] = []
             for n, (p, v) in enumerate(vectors):
                 column = TirVar(f"column{n}", DType.INT32, lanes)
@@ -234,19 +241,21 @@ class _Step(Struct, frozen=True):
         def end(row: int, n: int) -> Stmt:
             p, v = vectors[n]
             at = (panel + p) * width + v * lanes
-            zero = spread(load(zeros, row), lanes)
+            zero = spread(load(zeros, places[row]), lanes)
             share = items(self.layer.given[5], at, lanes) * zero
             exact = cast(items(sums[row][n], index(0), lanes) - share, DType.FLOAT32)
-            scale = items(self.layer.given[4], at, lanes) * spread(load(factors, row), lanes)
-            given = items(self.layer.given[0], self.at, self.rows[row], at, lanes)
-            return set_items(totals, index(row), at, given + exact * scale)
+            scale = items(self.layer.given[4], at, lanes) * spread(
+                load(factors, places[row]), lanes
+            )
+            given = items(self.layer.given[0], self.at, rows[row], at, lanes)
+            return set_items(totals, places[row], at, given + exact * scale)
 
         flat = [buffer for own in sums for buffer in own]
         blank = spread(const(0, DType.INT32), lanes)
         body = seq(
             *(set_items(buffer, index(0), blank) for buffer in flat),
             serial(words, one, "k"),
-            *(end(row, n) for row in range(len(self.rows)) for n in range(len(vectors))),
+            *(end(row, n) for row in range(len(rows)) for n in range(len(vectors))),
         )
         return allocate(flat, body)
 

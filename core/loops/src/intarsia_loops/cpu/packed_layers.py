@@ -21,6 +21,7 @@ from intarsia_ir.graph.op import Op, OpAttrs, OpKind, operator
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.ops.recurrent import Gru, Lstm
 from intarsia_ir.ops.recurrent_rows import RowTile
+from intarsia_ir.tir.expr import PrimExpr
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.writing.deferred import DeferredArray
 from intarsia_runtime.dtype import DType
@@ -161,11 +162,13 @@ class PackedLayer(Op):
         return PackedLayer.tiled(RowTile(), attrs, *types)
 
     @staticmethod
-    def tiled(tile: RowTile, attrs: Attrs, *types: TensorType) -> PrimFunc:
-        """The loops for rows that go along together."""
+    def tiled(
+        tile: RowTile, attrs: Attrs, *types: TensorType, reverse: PrimExpr | None = None
+    ) -> PrimFunc:
+        """The loops for rows that go along together; ``reverse`` where the run says it."""
         if attrs.kind == "lstm":
-            return Lstm.tiled(tile, Lstm.Attrs(reverse=attrs.reverse), *types)
-        return Gru.tiled(tile, _gru_attrs(attrs), *types)
+            return Lstm.tiled(tile, Lstm.Attrs(reverse=attrs.reverse), *types, reverse=reverse)
+        return Gru.tiled(tile, _gru_attrs(attrs), *types, reverse=reverse)
 
 
 def _gru_attrs(attrs: PackedLayer.Attrs) -> Gru.Attrs:

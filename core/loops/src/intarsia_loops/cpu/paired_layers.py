@@ -8,10 +8,12 @@ loops have the pieces of work of both. On one thread they follow one another, as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
+from msgspec import Struct, structs
 
 from intarsia_ir.graph.expr import (
     Call,
@@ -28,11 +30,15 @@ from intarsia_ir.graph.op import Op, OpAttrs, OpKind, operator
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.graph.walk import children, post_order, with_children
 from intarsia_ir.ops.recurrent_rows import RowTile
-from intarsia_ir.tir.build import parallel, seq
-from intarsia_ir.tir.expr import PrimExpr
+from intarsia_ir.tir.build import load, parallel, seq
+from intarsia_ir.tir.expr import PrimExpr, TirVar, index, size_variable
+from intarsia_ir.tir.forward import KERNEL
 from intarsia_ir.tir.func import PrimFunc
-from intarsia_ir.tir.stmt import For, ForKind, IfStmt, LetStmt, Seq, Stmt
+from intarsia_ir.tir.passes.flatten_open import flatten_open
+from intarsia_ir.tir.stmt import For, ForKind, IfStmt, Invoke, LetStmt, Seq, Stmt
+from intarsia_runtime.size import Dim, Size, variable
 
+from .loops import address_of
 from .packed_layers import PackedLayer
 
 Array = np.ndarray
@@ -80,8 +86,85 @@ class PackedPair(Op):
         other = PackedLayer.tiled(tile, attrs.other, *types[half:])
         inputs = (*one.input_params, *other.input_params)
         outputs = (*one.output_params, *other.output_params)
-        body = _side_by_side(one.body, other.body)
+        first, second = one.body, other.body
+        if attrs.one.kind == "lstm" or attrs.one.linear_before_reset:
+            shared = _SharedRows(tile, structs.replace(attrs.one, reverse=False), types[:half])
+            first, second = shared.called(one, attrs.one), shared.called(other, attrs.other)
+        body = _side_by_side(first, second)  # other gates keep rows on the stack, as wide as states
         return PrimFunc("recurrent_pair", (*inputs, *outputs), len(outputs), body)
+
+
+class _SharedRows(Struct, frozen=True):
+    """What layers do with some rows as procedures, which all pairs of these types call.
+
+    Attributes:
+        tile: Rows and columns whose sums are in registers.
+        attrs: Of the layers.
+        types: Of their operands.
+    """
+
+    tile: RowTile
+    attrs: PackedLayer.Attrs
+    types: tuple[TensorType, ...]
+
+    def called(self, layer: PrimFunc, attrs: PackedLayer.Attrs) -> Stmt:
+        """Return the loops of a layer of some direction, which call the procedures."""
+        sizes = dict(zip(("steps", "batch"), self.types[0].shape[:2], strict=True))
+        general: dict[Size, Size] = {
+            size: variable(name) for name, size in sizes.items() if isinstance(size, Dim)
+        }
+        types = [t.with_shape([general.get(size, size) for size in t.shape]) for t in self.types]
+        made = iter(_procedures(self.tile, self.attrs, *types))
+        values = {name: index(size) for name, size in sizes.items()}
+        values["reverse"] = index(int(attrs.reverse))
+        places = tuple(address_of(load(b, *[0] * len(b.shape))) for b in layer.params)
+
+        def call_of(number: PrimExpr, _body: Stmt) -> Stmt:
+            procedure, given = next(made), {**values, "piece": number}
+            own = tuple(given[size.name] for size in procedure.sizes)
+            return Invoke(KERNEL, procedure.name, places, own, procedure)
+
+        return _with_pieces(layer.body, call_of)
+
+
+@cache
+def _procedures(
+    tile: RowTile, attrs: PackedLayer.Attrs, *types: TensorType
+) -> tuple[PrimFunc, ...]:
+    """Return a procedure for each piece of a layer's body, in their order.
+
+    Their sizes are ``piece``, the number of the piece of work; ``reverse``, which is 1 from the
+    last step to the first; and the sizes of the types that are variables.
+    """
+    layer = PackedLayer.tiled(tile, attrs, *types, reverse=size_variable("reverse"))
+    pieces: list[Stmt] = []
+
+    def keep(number: PrimExpr, body: Stmt) -> Stmt:
+        is_loop = isinstance(number, TirVar)
+        pieces.append(LetStmt(number, size_variable("piece"), body) if is_loop else body)
+        return body
+
+    _with_pieces(layer.body, keep)
+    words = (attrs.kind, *types[0].shape, tile.rows, tile.width, tile.sums)
+    name = "rows_" + "_".join(map(str, words))
+    return tuple(
+        flatten_open(replace(layer, name=f"{name}_{number}", body=body))
+        for number, body in enumerate(pieces)
+    )
+
+
+def _with_pieces(loops: Stmt, do: Callable[[PrimExpr, Stmt], Stmt]) -> Stmt:
+    """Return loops over rows with ``do(number, body)`` in the place of each piece of work."""
+    match loops:
+        case Seq():
+            return seq(*(_with_pieces(part, do) for part in loops.body))
+        case IfStmt() if loops.orelse is not None:
+            few = _with_pieces(loops.body, do)
+            return IfStmt(loops.condition, few, _with_pieces(loops.orelse, do))
+        case For(kind=ForKind.PARALLEL):
+            return replace(loops, body=do(loops.var, loops.body))
+        case _:
+            return do(index(0), loops)
 
 
 def _side_by_side(one: Stmt, other: Stmt) -> Stmt:
