@@ -26,6 +26,7 @@ from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .recurrent_loops import (
     Layer,
+    Update,
     buffer_of,
     gru_after,
     gru_before,
@@ -36,7 +37,7 @@ from .recurrent_loops import (
     spread,
     tanh_of,
 )
-from .recurrent_quantized import Update, quantized_step
+from .recurrent_quantized import quantized_step
 from .recurrent_rows import Group, Rows, RowTile
 from .type_rules import operands, same_size, shape_text
 
@@ -181,10 +182,7 @@ def _gates_step(layer: Layer, at: PrimExpr, group: Group, update: Update) -> Stm
 
     def block(rows: Rows, j: PrimExpr, width: int) -> Stmt:
         starts = [[layer.gate(at, row, gate, j, width) for gate in range(4)] for row in rows]
-        states = layer.last(rows)
-        return layer.updates(
-            rows, states, range(4), j, starts, lambda row, sums: update(row, j, sums)
-        )
+        return layer.updates(rows, layer.last(rows), range(4), j, starts, update)
 
     return layer.over_tiles(group, block)
 

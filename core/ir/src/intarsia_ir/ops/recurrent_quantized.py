@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable
 
 from intarsia_runtime.dtype import DType
 
@@ -24,11 +23,8 @@ from ..tir.expr import (
 )
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
-from .recurrent_loops import Layer, Sums, items, readers, set_items, spread
+from .recurrent_loops import Layer, Sums, Update, items, readers, set_items, spread
 from .recurrent_rows import Group, Rows
-
-Update: TypeAlias = Callable[[PrimExpr, PrimExpr, Sequence[PrimExpr]], Stmt]
-"""``update(row, first, gates)``: writes columns of a state, from those of its gates."""
 
 
 def quantized_step(
