@@ -176,6 +176,8 @@ def test_rows_of_any_length_give_the_same_integers(tmp_path, board, inputs, kind
         ("mobilenet_int8", "cortex-m4", 1.70),
         ("mobilenet_int8", "cortex-m7", 1.70),
         ("mobilenet_int8", "cortex-m55", 0.58),
+        ("keywords", "cortex-m4", 3.25),
+        ("anomalies", "cortex-m7", 3.55),
         ("mobilenet_signed", "cortex-m4", 1.70),
         ("mobilenet_signed", "cortex-m7", 1.70),
         ("mobilenet_signed", "cortex-m55", 0.58),
