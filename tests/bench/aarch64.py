@@ -118,6 +118,25 @@ def _products(op: str, weight: tuple[int, ...], result: tuple[int, ...]) -> int:
     return int(np.prod(result)) * each
 
 
+def _recurrent(op: str, gates: int, rows: int, **attrs: object) -> Kernel:
+    """A layer over 8 steps whose inputs are as many as its states."""
+    steps, size = 8, 128
+    rng = np.random.default_rng(0)
+    shapes = {
+        "w": (1, gates * size, size),
+        "r": (1, gates * size, size),
+        "b": (1, 2 * gates * size),
+    }
+    constants = {
+        name: (rng.standard_normal(shape) / size**0.5).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    node = helper.make_node(op, ["x", *shapes], ["y"], hidden_size=size, **attrs)
+    given, made = (steps, rows, size), (steps, 1, rows, size)
+    model = _model(node, TensorProto.FLOAT, (given, made), constants)
+    return Kernel(model, steps * rows * gates * size * 2 * size)
+
+
 _SQUARE = ((256, 256),) * 3
 _IMAGES = ((1, 64, 28, 28), (64, 64, 3, 3), (1, 64, 28, 28))
 
@@ -147,7 +166,14 @@ KERNELS = {
     "int8 3x3 convolution": _bytes("QLinearConv", TensorProto.INT8, _IMAGES, pads=[1] * 4),
     "uint8 3x3 convolution": _bytes("QLinearConv", TensorProto.UINT8, _IMAGES, pads=[1] * 4),
 }
-"""Kernels by name."""
+"""Kernels by name, which other libraries have too."""
+
+LAYERS = {
+    f"{op} of {rows} rows": _recurrent(op, gates, rows, **attrs)
+    for op, gates, attrs in (("LSTM", 4, {}), ("GRU", 3, {"linear_before_reset": 1}))
+    for rows in (1, 4, 8)
+}
+"""Recurrent layers by name."""
 
 
 def counter(folder: Path) -> Path:
@@ -229,7 +255,7 @@ def main() -> int:
             return 2
     print("| kernel | processor | instructions, M | a multiply-add | its loop | spills |")
     print("|---|---|--:|--:|--:|--:|")
-    for name, kernel in KERNELS.items():
+    for name, kernel in {**KERNELS, **LAYERS}.items():
         for processor in CPUS:
             with tempfile.TemporaryDirectory() as folder:
                 got = count(kernel, processor, counter(Path(folder)), Path(folder))

@@ -11,18 +11,19 @@ import onnx
 import onnxruntime
 import pytest
 
-from .aarch64 import CPUS, KERNELS, count, counter, outputs
+from .aarch64 import CPUS, KERNELS, LAYERS, count, counter, outputs
 from .aarch64_peers import counted, show_processor
 
 TOOLS = ("qemu-aarch64", "aarch64-linux-gnu-gcc", "aarch64-linux-gnu-objdump", "cc")
 MISSING = [tool for tool in TOOLS if shutil.which(tool) is None]
+ALL = {**KERNELS, **LAYERS}
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"{MISSING} not installed")
 
 
 @pytest.mark.parametrize("processor", CPUS)
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", ALL)
 def test_outputs_are_those_of_onnx_runtime(tmp_path, name, processor):
-    model = KERNELS[name].model
+    model = ALL[name].model
     onnx.save(model, tmp_path / "model.onnx")
     declared = model.graph.input[0].type.tensor_type
     shape = [d.dim_value for d in declared.shape.dim]
@@ -31,7 +32,7 @@ def test_outputs_are_those_of_onnx_runtime(tmp_path, name, processor):
     if kind.kind in "iu":
         limits = np.iinfo(kind)
         x = rng.integers(limits.min, limits.max + 1, shape).astype(kind)
-    made = outputs(tmp_path / "model.onnx", processor, x, KERNELS[name].options)
+    made = outputs(tmp_path / "model.onnx", processor, x, ALL[name].options)
     options = onnxruntime.SessionOptions()
     if kind == np.uint8:  # without VNNI its products saturate by default
         options.add_session_config_entry("session.x64quantprecision", "1")
@@ -66,11 +67,17 @@ def test_outputs_are_those_of_onnx_runtime(tmp_path, name, processor):
         ("uint8 3x3 convolution", "neoverse-n2", 0.055),
         ("float32 product in bfloat16", "neoverse-n2", 0.103),
         ("float32 3x3 convolution in bfloat16", "neoverse-n2", 0.106),
+        ("LSTM of 1 rows", "cortex-a72", 0.419),
+        ("LSTM of 4 rows", "cortex-a72", 0.341),
+        ("LSTM of 8 rows", "cortex-a72", 0.356),
+        ("GRU of 1 rows", "cortex-a72", 0.414),
+        ("GRU of 4 rows", "cortex-a72", 0.337),
+        ("GRU of 8 rows", "cortex-a72", 0.352),
     ],
 )
 def test_instructions_of_a_multiply_add_stay_few(tmp_path, name, processor, most):
-    counted = count(KERNELS[name], processor, counter(tmp_path), tmp_path)
-    assert counted.instructions <= most * KERNELS[name].products
+    counted = count(ALL[name], processor, counter(tmp_path), tmp_path)
+    assert counted.instructions <= most * ALL[name].products
     assert sum(loop.spills for loop in counted.loops) == 0
 
 

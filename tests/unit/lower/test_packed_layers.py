@@ -11,7 +11,8 @@ from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.recurrent import Gru, Lstm
 from intarsia_ir.ops.recurrent_rows import Group, RowTile, over_rows
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import IntImm, index, size_variable
+from intarsia_ir.tir.build import load
+from intarsia_ir.tir.expr import Broadcast, IntImm, Load, PrimExpr, index, size_variable
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run as run_kernel
 from intarsia_ir.tir.stmt import LetStmt, Stmt, Store
@@ -28,8 +29,24 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import variable
 
 AVX512 = CpuTiling(lanes=16, rows=14)
-TILES = [RowTile(), RowTile(4, 16, 320), RowTile(2, 8, 64), RowTile(4, 8, 40), RowTile(3, 8, 48)]
-"""All gates at a time, with one row more or not; one gate after the other; two at a time."""
+
+
+def lane_of(element: PrimExpr, lane: int) -> PrimExpr:
+    assert isinstance(element, Load)
+    *outer, last = element.indices
+    return Broadcast(load(element.buffer, *outer, last + lane), 4, element.dtype)
+
+
+TILES = [
+    RowTile(),
+    RowTile(4, 16, 320),
+    RowTile(2, 8, 64),
+    RowTile(4, 8, 40),
+    RowTile(3, 8, 48),
+    RowTile(4, 16, 64, ends=8, lanes=4, lane=lane_of),
+]
+"""All gates at a time, with one row more or not; one gate after the other; two at a time; one by
+lanes of the states, with functions of half of the columns at a time."""
 
 
 def gru(weight: Expr) -> Call:
@@ -78,6 +95,11 @@ def test_no_weight_is_packed_without_vectors() -> None:
         (AVX512, RowTile(4, 16, 320), RowTile(4, 16, 320)),
         (CpuTiling(lanes=16, rows=6), RowTile(4, 16, 320), RowTile(4, 16, 320)),
         (CpuTiling(lanes=4, rows=14), RowTile(4, 4, 80), RowTile(4, 4, 80)),
+        (
+            CpuTiling(lanes=4, rows=14, left_lanes=lane_of),
+            RowTile(4, 16, 64, 8, 4, lane_of),
+            RowTile(4, 4, 80),
+        ),
         (CpuTiling(lanes=8, rows=6), RowTile(4, 16, 80), RowTile(2, 8, 64)),
         (CpuTiling(lanes=4, rows=6), RowTile(4, 8, 40), RowTile(2, 4, 32)),
         (CpuTiling(lanes=4, rows=2), RowTile(1, 4), RowTile(1, 4)),

@@ -129,7 +129,7 @@ def test_pairs_of_the_same_types_share_procedures() -> None:
         PackedPair.tiled(RowTile(4, 16, 320), PackedPair.Attrs(one=a, other=b), *types, *types)
         for a, b in ((one, other), (other, one))
     ]
-    name = "rows_lstm_steps_batch_80_4_16_320"
+    name = "rows_lstm_steps_batch_80_4_16_320_32"
     called = [stmt for stmt in statements(kernels[0].body) if isinstance(stmt, Invoke)]
     assert [call.function for call in called] == [f"{name}_{n}" for n in (0, 0, 1, 1)]
     reverse = [call.values[2] for call in called]

@@ -128,8 +128,11 @@ def rewrite_relay(function: Function, target: Target[COptions]) -> Function:
     from intarsia_loops.cpu.legalize import legalize_for_cpu
 
     from .schedules import cpu_tiling
+    from .unsigned_bytes import unsigned_bytes
 
     options = target.options
+    if options.has_dsp and not options.has_mve:
+        function = unsigned_bytes(function)
     winograd = options.winograd and not options.is_microcontroller
     return legalize_for_cpu(function, cpu_tiling(options), winograd=winograd)
 

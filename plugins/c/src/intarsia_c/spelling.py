@@ -16,9 +16,14 @@ KERNEL = """\
 #else
 #define IX_KERNEL static void
 #endif
-/* A loop over few lanes that is written out early leaves GCC nothing to make vectors of. */
+/* A loop over few lanes that is written out early leaves GCC nothing to make vectors of. Without
+   vectors, sums are in registers only where it is written out. */
 #if defined(__GNUC__) && !defined(__clang__) && (defined(__SSE2__) || defined(__ARM_NEON))
 #define IX_LANES _Pragma("GCC unroll 1")
+#elif defined(__GNUC__) && !defined(__clang__) && !defined(__OPTIMIZE_SIZE__) && \\
+    defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M' && defined(__ARM_FP) && \\
+    !defined(__ARM_FEATURE_MVE)
+#define IX_LANES _Pragma("GCC unroll 4")
 #else
 #define IX_LANES
 #endif

@@ -154,8 +154,11 @@ NETS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 }  # fmt: skip
 
 
-def quantize(model: onnx.ModelProto, x: np.ndarray) -> onnx.ModelProto:
+def quantize(
+    model: onnx.ModelProto, x: np.ndarray, kind: type[np.integer] = np.uint8
+) -> onnx.ModelProto:
     """Put 8-bit quantize and dequantize pairs in front of operands, by the ranges for ``x``."""
+    lowest = np.iinfo(kind).min
     values = _values(model, x)
     graph = model.graph
     weights = {w.name: numpy_helper.to_array(w) for w in graph.initializer}
@@ -180,7 +183,7 @@ def quantize(model: onnx.ModelProto, x: np.ndarray) -> onnx.ModelProto:
         scale = np.float32((high - low) / 255 or 1)
         levels = [
             level(f"{name}_s", np.array(scale)),
-            level(f"{name}_z", np.array(np.clip(np.rint(-low / scale), 0, 255), np.uint8)),
+            level(f"{name}_z", np.array(np.clip(np.rint(-low / scale), 0, 255) + lowest, kind)),
         ]
         nodes.append(helper.make_node("QuantizeLinear", [name, *levels], [f"{name}_q"]))
         nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", *levels], [f"{name}_d"]))
@@ -299,12 +302,15 @@ def _values(model: onnx.ModelProto, x: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def save_net(folder: Path, name: str) -> tuple[Path, np.ndarray]:
-    """Write the net of a name, which may end with ``_int8``; returns the file and an input."""
-    model = NETS[name.removesuffix("_int8")]()
+    """Write the net of a name, which may end with ``_int8``, or with ``_signed`` if data have a
+    sign as well as weights; returns the file and an input.
+    """
+    net, _, kind = name.partition("_")
+    model = NETS[net]()
     shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
     x = np.random.default_rng(9).normal(size=shape).astype(np.float32)
-    if name.endswith("_int8"):
-        model = quantize(model, x)
+    if kind:
+        model = quantize(model, x, np.int8 if kind == "signed" else np.uint8)
     path = folder / f"{name}.onnx"
     onnx.save(model, path)
     return path, x

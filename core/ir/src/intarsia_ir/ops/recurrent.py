@@ -26,6 +26,7 @@ from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .recurrent_loops import (
     Layer,
+    Update,
     buffer_of,
     gru_after,
     gru_before,
@@ -36,7 +37,7 @@ from .recurrent_loops import (
     spread,
     tanh_of,
 )
-from .recurrent_quantized import Update, quantized_step
+from .recurrent_quantized import quantized_step
 from .recurrent_rows import Group, RowTile
 from .type_rules import operands, same_size, shape_text
 
@@ -188,10 +189,7 @@ def _gates_step(layer: Layer, at: PrimExpr, group: Group, update: Update) -> Stm
         def start(row: PrimExpr, gate: int) -> PrimExpr:
             return layer.gate(at, row, gate, j, width)
 
-        def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
-            return update(row, j, sums)
-
-        return layer.updates(group, range(4), j, width, start, one)
+        return layer.updates(group, range(4), j, width, start, update)
 
     return layer.over(block)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -54,6 +55,9 @@ _WIDTHS = (32, 16, 8, 4, 2, 1)
 Sums: TypeAlias = "Sequence[Sequence[PrimExpr]]"
 """For each row, values of each gate."""
 
+Update: TypeAlias = "Callable[[PrimExpr, PrimExpr, Sequence[PrimExpr]], Stmt]"
+"""``update(row, first, sums)``: writes columns of a state, from the sums of its gates."""
+
 Reader: TypeAlias = Callable[[PrimExpr], PrimExpr]
 """Reads an element of a state."""
 
@@ -62,7 +66,7 @@ class Layer(Struct, frozen=True):
     """The buffers of a layer; ``final`` is the state before a step, and after all of them.
 
     ``depth`` is how many elements of a state its products run over; 0 where all of them are 0.
-    ``sums`` is how many sums of a tile of several rows are in registers.
+    ``tile`` says how many sums are in registers, and what multiplies them.
     ``clip`` limits what sigmoid and tanh take of sums, on both sides; 0 is no limit.
     """
 
@@ -72,7 +76,7 @@ class Layer(Struct, frozen=True):
     final: Buffer
     width: int
     depth: PrimExpr
-    sums: int
+    tile: RowTile
     clip: float = 0.0
 
     def limited(self, x: PrimExpr) -> PrimExpr:
@@ -144,27 +148,66 @@ class Layer(Struct, frozen=True):
             for _ in states
         ]
         current = [[items(buffer, index(0), width) for buffer in row] for row in sums]
-        names = [TirVar(f"state{number}", DType.FLOAT32) for number in range(len(states))]
+        lanes = self.tile.lanes if self._is_by_lanes else width
 
-        def one(k: PrimExpr) -> Stmt:
+        def one(k: PrimExpr, factors: Sequence[PrimExpr]) -> Stmt:
             parts: list[Stmt] = []
-            for number, gate in enumerate(gates):
-                column = TirVar(f"column{gate}", DType.FLOAT32, width)
-                read = cast(self._column(k, gate, j, width, apart), DType.FLOAT32)
+            for (number, gate), first in product(enumerate(gates), range(0, width, lanes)):
+                column = TirVar(f"column{gate}", DType.FLOAT32, lanes)
+                read = cast(
+                    self._column(k, gate, j, slice(first, first + lanes), apart), DType.FLOAT32
+                )
                 added = [
-                    set_items(row[number], index(0), total[number] + spread(state, width) * column)
-                    for row, total, state in zip(sums, current, names, strict=True)
+                    set_items(own, index(first), items(own, index(first), lanes) + factor * column)
+                    for own, factor in zip((row[number] for row in sums), factors, strict=True)
                 ]
                 parts.append(lets((column,), (read,), seq(*added)))
-            return lets(names, [state(k) for state in states], seq(*parts))
+            return seq(*parts)
 
         begin = [
             set_items(buffer, index(0), start)
             for row, own in zip(sums, starts, strict=True)
             for buffer, start in zip(row, own, strict=True)
         ]
-        body = seq(*begin, serial(self.depth, one, "k"), epilogue(current))
+        body = seq(*begin, self._over_depth(states, width, one), epilogue(current))
         return allocate([buffer for row in sums for buffer in row], body)
+
+    @property
+    def _is_by_lanes(self) -> bool:
+        """Whether products are by lanes of vectors of the states."""
+        return self.tile.lane is not None and self.hidden % self.tile.lanes == 0
+
+    def _over_depth(
+        self,
+        states: Sequence[Reader],
+        width: int,
+        one: Callable[[PrimExpr, Sequence[PrimExpr]], Stmt],
+    ) -> Stmt:
+        """Do ``one(k, factors)`` for each element of the states, spread over a vector of columns.
+
+        By lanes, a load brings the elements of several steps: with 4 rows and 4 vectors of a gate,
+        4 loads of states and 8 of pairs of vectors go with 64 multiply-adds of NEON.
+        """
+        lanes, lane = self.tile.lanes, self.tile.lane
+        if lane is None or not self._is_by_lanes:
+            names = [TirVar(f"state{number}", DType.FLOAT32) for number in range(len(states))]
+            factors = [spread(name, width) for name in names]
+
+            def step(k: PrimExpr) -> Stmt:
+                return lets(names, [state(k) for state in states], one(k, factors))
+
+            return serial(self.depth, step, "k")
+
+        def steps(number: PrimExpr) -> Stmt:
+            parts: list[Stmt] = []
+            for n in range(lanes):
+                read = [lane(state(number * lanes), n) for state in states]
+                factors = [factor for factor in read if factor is not None]
+                assert len(factors) == len(read)  # every load of float32 has lanes
+                parts.append(one(number * lanes + n, factors))
+            return seq(*parts)
+
+        return serial(self.depth // lanes, steps, "k")
 
     def updates(
         self,
@@ -173,14 +216,15 @@ class Layer(Struct, frozen=True):
         j: PrimExpr,
         width: int,
         start: Callable[[PrimExpr, int], PrimExpr],
-        one: Callable[[PrimExpr, Sequence[PrimExpr]], Stmt],
+        one: Update,
         state: Callable[[PrimExpr], Reader] | None = None,
         apart: int | None = None,
     ) -> Stmt:
-        """Do ``one(row, sums)`` with the sums of :meth:`products` for each row of a group.
+        """Do ``one`` with the sums of :meth:`products` for each row of a group.
 
         Of several rows, as many gates at a time are multiplied as registers have room for. Then
-        ``one`` is done in a loop: functions of gates are most of the code of a step, and would take
+        ``one`` is done in a loop over rows, and over columns where functions of all would take more
+        registers than there are: functions of gates are most of the code of a step, and would take
         several times as long to compile if written out for each row.
 
         Args:
@@ -194,14 +238,15 @@ class Layer(Struct, frozen=True):
             apart: Columns from one gate to the next, as far as the state is wide if not given.
         """
         read = state or self.last
-        if group.most == 1:
+        ends = min(width, self.tile.ends)
+        if group.most == 1 and ends == width:
             return group.tiles(
                 lambda rows: self.products(
                     [read(rows[0])],
                     gates,
                     j,
                     [[start(rows[0], gate) for gate in gates]],
-                    lambda sums: one(rows[0], sums[0]),
+                    lambda sums: one(rows[0], j, sums[0]),
                     apart,
                 )
             )
@@ -223,30 +268,36 @@ class Layer(Struct, frozen=True):
             return self.products([read(row) for row in rows], own, j, starts, keep, apart)
 
         def tile(rows: Rows) -> Stmt:
-            parts = -(-len(gates) // max(1, self.sums // (len(rows) * width)))
-            together = -(-len(gates) // parts)
+            most = max(1, self.tile.sums // (len(rows) * width)) if len(rows) > 1 else len(gates)
+            together = -(-len(gates) // -(-len(gates) // most))
             firsts = range(0, len(gates), together)
             return seq(*(part(rows, n, min(n + together, len(gates))) for n in firsts))
 
-        def row(number: PrimExpr) -> Stmt:
-            names = [TirVar(f"total{gate}", DType.FLOAT32, width) for gate in gates]
-            place = group.place(number)
-            values = [items(kept, place, gate, index(0), width) for gate in range(len(gates))]
-            return lets(names, values, one(number, names))
+        def ended(row: PrimExpr, first: PrimExpr) -> Stmt:
+            names = [TirVar(f"total{gate}", DType.FLOAT32, ends) for gate in gates]
+            place = group.place(row)
+            values = [items(kept, place, gate, first, ends) for gate in range(len(gates))]
+            return lets(names, values, one(row, j + first, names))
 
-        return allocate([kept], seq(group.tiles(tile), group.rows(row)))
+        def end(row: PrimExpr) -> Stmt:
+            if ends == width:
+                return ended(row, index(0))
+            return serial(width // ends, lambda n: ended(row, n * ends), "end")
+
+        return allocate([kept], seq(group.tiles(tile), group.rows(end)))
 
     def _column(
-        self, k: PrimExpr, gate: int, j: PrimExpr, width: int, apart: int | None
+        self, k: PrimExpr, gate: int, j: PrimExpr, part: slice, apart: int | None
     ) -> PrimExpr:
-        """Read columns of a row of the weight, ``[K, gates * hidden]`` or packed in blocks,
-        ``[blocks, gates, K, columns]``.
+        """Read columns ``part`` from ``j`` on of a row of the weight, ``[K, gates * hidden]`` or
+        packed in blocks, ``[blocks, gates, K, columns]``.
         """
+        first, width = part.start, part.stop - part.start
         if len(self.weight.shape) == 2:
             distance = self.hidden if apart is None else apart
-            return items(self.weight, k, j + gate * distance, width)
+            return items(self.weight, k, j + (gate * distance + first), width)
         block = self.weight.shape[3]
-        return items(self.weight, j // block, index(gate), k, j % block, width)
+        return items(self.weight, j // block, index(gate), k, j % block + first, width)
 
 
 def gru_before(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
@@ -258,7 +309,8 @@ def gru_before(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
             own = items(bias, j + gate * hidden, width)
             return own if gate == 2 else layer.gate(at, row, gate, j, width) + own
 
-        def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
+        def one(row: PrimExpr, j: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
+            width = sums[0].lanes
             reset = sigmoid_of(layer.limited(sums[1]))
             inner = layer.limited(layer.gate(at, row, 2, j, width) + reset * sums[2])
             old = items(layer.final, row, j, width)
@@ -286,8 +338,8 @@ def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
         return layer.gate(at, row, gate, j, width) + items(bias, j + gate * hidden, width)
 
     def gates(j: PrimExpr, width: int) -> Stmt:
-        def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
-            old = items(layer.final, row, j, width)
+        def one(row: PrimExpr, j: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
+            old = items(layer.final, row, j, sums[0].lanes)
             z, r = (sigmoid_of(layer.limited(total)) for total in sums)
             kept = set_items(reset, group.place(row), j, r * old)
             return seq(set_items(update, group.place(row), j, z), kept)
@@ -295,7 +347,8 @@ def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
         return layer.updates(group, range(2), j, width, partial(start, j, width), one)
 
     def new(j: PrimExpr, width: int) -> Stmt:
-        def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
+        def one(row: PrimExpr, j: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
+            width = sums[0].lanes
             old, part = (
                 items(layer.final, row, j, width),
                 items(update, group.place(row), j, width),
@@ -334,7 +387,7 @@ def layer_loops(
     final = buffer_of("final", types[1])
     states = Buffer("states", (steps, batch, final.shape[1]), DType.FLOAT32)
     width, hidden = tile.width, index(final.shape[1])
-    layer = Layer(given, weight, states, final, width, hidden, tile.sums, clip)
+    layer = Layer(given, weight, states, final, width, hidden, tile, clip)
 
     def along(group: Group, layer: Layer) -> Stmt:
         size, zero = Buffer("size", (1,), DType.FLOAT32, MemoryScope.REGISTER), FloatImm(0.0)

@@ -88,7 +88,7 @@ def _step(layer: Layer, at: PrimExpr, group: Group, *, is_tanh: bool) -> Stmt:
         def start(row: PrimExpr, number: int) -> PrimExpr:
             return items(layer.given[0], at, row, j + number * width, width)
 
-        def one(row: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
+        def one(row: PrimExpr, j: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
             given = map(layer.limited, sums)
             new = [tanh_of(total) if is_tanh else maximum(total, 0.0) for total in given]
             return seq(*(layer.put(at, row, j + n * width, value) for n, value in enumerate(new)))

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
 
 from intarsia_runtime.dtype import DType
 
@@ -25,11 +24,8 @@ from ..tir.expr import (
 )
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
-from .recurrent_loops import Layer, Sums, items, set_items, spread
+from .recurrent_loops import Layer, Sums, Update, items, set_items, spread
 from .recurrent_rows import Group, Rows
-
-Update: TypeAlias = Callable[[PrimExpr, PrimExpr, Sequence[PrimExpr]], Stmt]
-"""``update(row, first, gates)``: writes columns of a state, from those of its gates."""
 
 
 def quantized_step(layer: Layer, at: PrimExpr, group: Group, update: Update) -> Stmt:

@@ -75,11 +75,19 @@ class RowTile(Struct, frozen=True):
         rows: Rows that go along together.
         width: Most columns of a gate: a vector, or two where registers do not hold all gates.
         sums: Most elements of a tile of several rows; it has as many gates at a time as fit.
+        ends: Most columns whose functions are computed together.
+        lanes: Elements of a vector of a state that ``lane`` takes.
+        lane: ``lane(element, number)``: lane ``number`` of the vector of a state that begins at
+            ``element``, in all lanes, where instructions multiply by a lane of a register (NEON);
+            ``None`` if elements are loaded one by one.
     """
 
     rows: int = 1
     width: int = 16
     sums: int = 512
+    ends: int = 32
+    lanes: int = 1
+    lane: Callable[[PrimExpr, int], PrimExpr | None] | None = None
 
     @property
     def joins(self) -> bool:

@@ -29,8 +29,8 @@ from intarsia_ir.graph.expr import Call, Constant, Expr, call, constant
 from intarsia_ir.graph.op import Op, OpAttrs, OpKind, operator
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.ops.recurrent import Lstm, lstm_loops
-from intarsia_ir.ops.recurrent_loops import Layer, items, set_items, spread
-from intarsia_ir.ops.recurrent_quantized import Update, round_state, update_all
+from intarsia_ir.ops.recurrent_loops import Layer, Update, items, set_items, spread
+from intarsia_ir.ops.recurrent_quantized import round_state, update_all
 from intarsia_ir.ops.recurrent_rows import Group, Rows, RowTile
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.build import allocate, lets, load, seq, serial, store

@@ -47,9 +47,12 @@ _FEW_REGISTERS = 2
 def row_tile(tiling: CpuTiling) -> RowTile | None:
     """Return the tile of recurrent layers, see ``recurrent.py``; ``None`` without vectors."""
     tile = byte_row_tile(tiling)
-    if tile is None or tile.joins or tile.rows == 1:
+    if tile is None or tile.rows == 1:
         return tile
-    return RowTile(4, 2 * tiling.lanes, 10 * tiling.lanes)
+    if tiling.left_lanes is not None:
+        lanes = tiling.lanes
+        return RowTile(4, 4 * lanes, 16 * lanes, 2 * lanes, lanes, tiling.left_lanes)
+    return tile if tile.joins else RowTile(4, 2 * tiling.lanes, 10 * tiling.lanes)
 
 
 def byte_row_tile(tiling: CpuTiling) -> RowTile | None:

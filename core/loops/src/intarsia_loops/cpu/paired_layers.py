@@ -145,7 +145,7 @@ def _procedures(
         return body
 
     _with_pieces(layer.body, keep)
-    words = (attrs.kind, *types[0].shape, tile.rows, tile.width, tile.sums)
+    words = (attrs.kind, *types[0].shape, tile.rows, tile.width, tile.sums, tile.ends)
     name = "rows_" + "_".join(map(str, words))
     return tuple(
         flatten_open(replace(layer, name=f"{name}_{number}", body=body))

@@ -6,6 +6,11 @@ of 32. The rows share each load of the weight, and hide the latency of the multi
 the 4 accumulators of a single row would wait. 16 registers hold the sums of 2 rows, whose loads are
 as many as their multiply-adds; 4 rows take one gate after the other, two vectors wide: 8 + 2 + 1 =
 11 of 16, as the tile of a product (with AVX2 1.3 to 1.7 times as fast for 2 to 16 rows).
+
+NEON multiplies by a lane of a register that holds four elements of a state (``lane_loop.py``): 4
+rows take one gate after the other, four vectors wide, 16 accumulators + 4 of the states + 4 of the
+weight = 24 of 32, and 80 instructions do 256 multiply-adds. 27 did 64 with all gates at a time,
+whose columns lie too far apart for loads of pairs.
 """
 
 from __future__ import annotations
