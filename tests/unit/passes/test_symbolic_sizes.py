@@ -34,6 +34,23 @@ CASES = {
 }
 """,
     ),
+    "one-value": (
+        """def @main(%x: Tensor[(N, 4), float32]) -> Tensor[(N, 8), float32] {
+  %0 = full(shape=(4, `N`, 2), value=0.5, dtype=float32);
+  %1 = strided_slice(%0, begin=(1, 0, 0), end=(3, 2147483647, 2), strides=(1, 1, 1));
+  %2 = transpose(%1, axes=(1, 0, 2));
+  %3 = reshape(%2, shape=(`N`, 4));
+  %4 = concatenate(%x, %3, axis=1);
+  %4
+}
+""",
+        """def @main(%x: Tensor[(N, 4), float32]) -> Tensor[(N, 8), float32] {
+  %0 = full(shape=(`N`, 4), value=0.5, dtype=float32);
+  %1 = concatenate(%x, %0, axis=1);
+  %1
+}
+""",
+    ),
     "reshapes": (
         """def @main(%x: Tensor[(N, 4, 1, M), float32]) -> Tensor[(`M*N`, 4), float32] {
   %0 = transpose(%x, axes=(0, 2, 1, 3));

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from ..graph.expr import Call, Expr, TupleGetItem, call, get_item, make_tuple
 from ..graph.op import OpAttrs
 from ..graph.types import TensorType
 from ..tir.tensor import extents
 from . import shape
 from .derivative import derivative
+from .generate import Full
 from .integer_forms import INTEGER_FORMS, IntegerForm, each_operand, give_passing, real
 from .rewriting import simplification
 from .shape import Reshape, Split, Transpose
+from .slicing import StridedSlice
 from .stored import equal, stored
 from .terms import Contributions, DerivativeStep, Term
 
@@ -92,6 +96,16 @@ def merge_reshapes(expr: Expr) -> Expr | None:
     match expr:
         case Call("reshape", (Call("reshape", (x,)),), Reshape.Attrs() as attrs):
             return call(Reshape, x, attrs=attrs, span=expr.span)
+        case _:
+            return None
+
+
+@simplification(Reshape, Transpose, shape.BroadcastTo, shape.Flip, StridedSlice)
+def move_full(expr: Expr) -> Expr | None:
+    """reshape(full(value)), or another move of its elements --> full(value)"""
+    match expr:
+        case Call(args=(Call("full", (), Full.Attrs() as attrs),), type=TensorType() as type_):
+            return call(Full, attrs=replace(attrs, shape=type_.shape), span=expr.span)
         case _:
             return None
 
