@@ -28,6 +28,10 @@ _INCLUDES = """\
 #elif defined(__ARM_FEATURE_SIMD32)
 #include <arm_acle.h>
 #endif
+/* These loops take all registers; where GCC does not optimize, it keeps one for itself. */
+#if defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__) && defined(__OPTIMIZE__)
+#define IX_SIMD32
+#endif
 """
 
 

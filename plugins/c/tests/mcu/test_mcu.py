@@ -193,6 +193,15 @@ def test_instructions_of_a_multiply_add_stay_few(tmp_path, name, cpu, most):
     is_right(path, x, np.frombuffer(got.output, np.float32))
 
 
+@pytest.mark.parametrize(("cpu", "level"), [("cortex-m4", "-O0"), ("cortex-m55", "-Os")])
+def test_other_levels_of_gcc_give_the_same_bytes(tmp_path, cpu, level):
+    """Where a register is the frame's, and where GCC makes instructions conditional."""
+    path, x = save_net(tmp_path, "mobilenet_int8")
+    model = compile_model(path, tmp_path / "out", f"c -mcpu={cpu}")
+    board = next(board for board in BOARDS if board.cpu == cpu)
+    assert run_on_board(model, x, board, level).output == run_on_host(model, x)
+
+
 def holds_on(board, model, path, x):
     """Hold a model's output on a board to ONNX Runtime's."""
     got = np.frombuffer(run_on_board(model, x, board).output, np.float32)

@@ -13,6 +13,12 @@ from .spelling import SHORT, Spelling, computed, float_literal, int_literal
 PREFIX = "ix_"
 """Start of the name of every function here; no variable starts so."""
 
+_UNCONDITIONAL = (
+    "#if defined(__GNUC__) && defined(__ARM_FEATURE_MVE) && defined(__OPTIMIZE_SIZE__)",
+    '__asm__("" : "+t"(nothing)); /* no VCVTNE: the assembler takes it for VCVTN */',
+    "#endif",
+)
+
 _DIVISIONS = {
     BinaryOp.TRUNC_DIV: ("0", "{negated}", "{t}q = ({T})(a / b);", "q"),
     BinaryOp.TRUNC_MOD: ("0", "0", "{t}r = ({T})(a % b);", "r"),
@@ -243,6 +249,9 @@ class Functions(Struct):
         # What rounds to 0 stands for NaN: no branch, unlike a choice of results. Without a unit for
         # floats, the lower limit of unsigned bytes does it.
         number = ("x = x == x ? x : (float)-zero;",)
+        if self.spelling.for_m_profile:
+            chosen = "x = x == x ? x : nothing;"
+            number = ("float nothing = (float)-zero;", *_UNCONDITIONAL, chosen)
         if not target.is_signed and self.spelling.for_m_profile:
             number = ("#if defined(__ARM_FP)", *number, "#endif")
         name = f"quantize_to_{SHORT[target]}"
