@@ -19,6 +19,7 @@ from intarsia_ir.tir.walk import statements
 from .depthwise_kernels import depthwise_kernel_arguments, print_depthwise_kernel
 from .depthwise_micro_kernels import depthwise_micro_kernel_arguments, print_depthwise_micro_kernel
 from .dot_micro_kernels import dot_micro_kernel_arguments, print_dot_micro_kernel
+from .float_micro_kernels import float_micro_kernel_arguments, print_float_micro_kernel
 from .row_kernels import print_row_kernel, row_kernel_arguments
 from .row_panels import panel_arguments, panel_helpers, print_panel, print_panel_helper
 
@@ -50,6 +51,7 @@ class _Family(Struct, frozen=True):
 _FAMILIES = (
     _Family(dot_micro_kernel_arguments, print_dot_micro_kernel),
     _Family(depthwise_micro_kernel_arguments, print_depthwise_micro_kernel),
+    _Family(float_micro_kernel_arguments, print_float_micro_kernel),
     _Family(row_kernel_arguments, print_row_kernel),
     _Family(depthwise_kernel_arguments, print_depthwise_kernel),
     _Family(panel_arguments, print_panel),
