@@ -62,4 +62,4 @@ def _is_lowest(node: Expr, place: int) -> bool:
 
 
 def _zero(old: Expr) -> Constant:
-    return constant(np.uint8(0), span=old.span)
+    return constant(np.array(0, np.uint8), span=old.span)
