@@ -107,7 +107,7 @@ def _print(shape: DepthwiseShape) -> str:
         "",
     ]
     at = lines.index("#elif" if has_vectors else "#if")
-    lines[at] += " defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__)"
+    lines[at] += " defined(IX_SIMD32)"
     lines[at + 1 : at + 1] = dsp_depthwise(shape)
     return "\n".join(lines)
 

@@ -69,7 +69,7 @@ def print_dot_micro_kernel(name: str) -> str:
         for c in range(columns)
     ]
     lines += ["#if defined(__ARM_FEATURE_MVE)", *tile.mve()]
-    lines += ["#elif defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__)", *tile.dsp()]
+    lines += ["#elif defined(IX_SIMD32)", *tile.dsp()]
     lines += ["#else", *tile.plain(), "#endif"]
     lines += [
         f"    sums[{r * columns + c}] = s{r}{c};" for r in range(rows) for c in range(columns)

@@ -19,6 +19,7 @@ from intarsia_ir.tir.walk import statements
 from .depthwise_kernels import depthwise_kernel_arguments, print_depthwise_kernel
 from .depthwise_micro_kernels import depthwise_micro_kernel_arguments, print_depthwise_micro_kernel
 from .dot_micro_kernels import dot_micro_kernel_arguments, print_dot_micro_kernel
+from .float_micro_kernels import float_micro_kernel_arguments, print_float_micro_kernel
 from .row_kernels import print_row_kernel, row_kernel_arguments
 from .row_panels import panel_arguments, panel_helpers, print_panel, print_panel_helper
 
@@ -27,6 +28,10 @@ _INCLUDES = """\
 #include <arm_mve.h>
 #elif defined(__ARM_FEATURE_SIMD32)
 #include <arm_acle.h>
+#endif
+/* These loops take all registers; where GCC does not optimize, it keeps one for itself. */
+#if defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__) && defined(__OPTIMIZE__)
+#define IX_SIMD32
 #endif
 """
 
@@ -46,6 +51,7 @@ class _Family(Struct, frozen=True):
 _FAMILIES = (
     _Family(dot_micro_kernel_arguments, print_dot_micro_kernel),
     _Family(depthwise_micro_kernel_arguments, print_depthwise_micro_kernel),
+    _Family(float_micro_kernel_arguments, print_float_micro_kernel),
     _Family(row_kernel_arguments, print_row_kernel),
     _Family(depthwise_kernel_arguments, print_depthwise_kernel),
     _Family(panel_arguments, print_panel),

@@ -91,7 +91,7 @@ def print_row_kernel(name: str) -> str:
         "{",
         "#if defined(__ARM_FEATURE_MVE)",
         *mve_rows(kernel),
-        "#elif defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__)",
+        "#elif defined(IX_SIMD32)",
         *_dsp(kernel),
         "#else",
         *_plain(kernel),

@@ -133,7 +133,7 @@ static inline void {name}(int32_t *row, const {element} *data, intptr_t at, intp
         at += 4;
         data += 16;
     }}
-#elif defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__)
+#elif defined(IX_SIMD32)
     int32_t *to = row + {2 * panel} * at;
     for (; words > 0; --words) {{
         uint32_t x;
@@ -161,7 +161,7 @@ def _print_blank(name: str, panel: int) -> str:
     return f"""\
 static inline void {name}(int32_t *row, int32_t zero, intptr_t at, intptr_t words)
 {{
-#if !defined(__ARM_FEATURE_MVE) && defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__)
+#if !defined(__ARM_FEATURE_MVE) && defined(IX_SIMD32)
     int32_t *to = row + {2 * panel} * at;
     for (; words > 0; --words) {{
         to[0] = to[1] = zero | zero << 16;
@@ -184,7 +184,7 @@ static inline void {name}(int32_t *row, int32_t zero, intptr_t at, intptr_t word
 def _row_of(words: str) -> str:
     """Lines that find row ``r`` of a panel."""
     return f"""\
-#if !defined(__ARM_FEATURE_MVE) && defined(__ARM_FEATURE_SIMD32) && defined(__GNUC__)
+#if !defined(__ARM_FEATURE_MVE) && defined(IX_SIMD32)
         int32_t *row = panel + 2 * r;
 #elif defined(__ARM_FEATURE_MVE)
         int32_t *row = panel + 4 * r;

@@ -24,6 +24,7 @@ from intarsia_runtime.dtype import DType
 
 from .depthwise_micro_kernels import DEPTHWISE_MICRO_KERNEL
 from .dot_micro_kernels import dot_micro_kernel
+from .float_micro_kernels import float_micro_kernel
 from .row_schedules import RowSchedules
 from .target import COptions
 from .toolchain import vector_bytes
@@ -47,7 +48,8 @@ def cpu_tiling(options: COptions, dtype: DType = DType.FLOAT32) -> CpuTiling:
             one_row_columns=columns[1], depthwise=depthwise,
         )  # fmt: skip
         lanes = 4 if dtype.is_float else 1
-        return CpuTiling(lanes, 2, strip_bytes=_SMALL_STRIP, int8x4=int8x4)
+        row_kernel = float_micro_kernel if options.has_mve and dtype is DType.FLOAT32 else None
+        return CpuTiling(lanes, 2, strip_bytes=_SMALL_STRIP, int8x4=int8x4, row_kernel=row_kernel)
     # C compilers find better instructions for the sum of a single row than four bytes by shifts.
     int8x4 = Int8x4(load_word, dot4_by_shifts, least_rows=4)
     return CpuTiling(max(1, vector_bytes(options) // dtype.bytes), 6, int8x4=int8x4)

@@ -204,14 +204,14 @@ def run_on_host(model: Model, x: np.ndarray) -> bytes:
     return (model.folder / "out.bin").read_bytes()
 
 
-def run_on_board(model: Model, x: np.ndarray, board: Board) -> Measured:
+def run_on_board(model: Model, x: np.ndarray, board: Board, level: str = "-O2") -> Measured:
     """Cross-compile with every warning an error, emulate, and count."""
     folder = model.folder
     (folder / "in.bin").write_bytes(x.tobytes())
     (folder / "out.bin").unlink(missing_ok=True)
     script = _LINK.format(code=board.code, rom=board.rom, ram=board.ram, stack=STACK)
     (folder / "link.ld").write_text(script)
-    cc = ["arm-none-eabi-gcc", f"-mcpu={board.cpu}", "-mthumb", *board.flags, "-std=c99", "-O2",
+    cc = ["arm-none-eabi-gcc", f"-mcpu={board.cpu}", "-mthumb", *board.flags, "-std=c99", level,
           "-ffunction-sections", "-Iinclude", f"-I{HERE}"]  # fmt: skip
     objects = model.objects
     for source in (*model.sources, model.write_main(host=False), str(HERE / "startup.c")):

@@ -17,7 +17,7 @@ import intarsia
 
 from ..calling import exact_session
 from .boards import BOARDS, MISSING, WHY_NOT, compile_model, run_on_board, run_on_host
-from .tiny_nets import NETS, ByteNet, corners, save_net, spectrogram, strides, windows
+from .tiny_nets import NETS, ByteNet, corners, floats, save_net, spectrogram, strides, windows
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=WHY_NOT)
 REPORT = os.environ.get("INTARSIA_MCU_REPORT")
@@ -178,6 +178,7 @@ def test_rows_of_any_length_give_the_same_integers(tmp_path, board, inputs, kind
         ("mobilenet_int8", "cortex-m55", 0.58),
         ("keywords", "cortex-m4", 3.25),
         ("anomalies", "cortex-m7", 3.55),
+        ("keywords", "cortex-m55", 1.09),
         ("mobilenet_signed", "cortex-m4", 1.70),
         ("mobilenet_signed", "cortex-m7", 1.70),
         ("mobilenet_signed", "cortex-m55", 0.58),
@@ -191,6 +192,30 @@ def test_instructions_of_a_multiply_add_stay_few(tmp_path, name, cpu, most):
     got = run_on_board(model, x, board)
     assert got.instructions <= most * PRODUCTS[name.partition("_")[0]]
     is_right(path, x, np.frombuffer(got.output, np.float32))
+
+
+@pytest.mark.parametrize("channels", [3, 8, 12, 200])
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_every_tile_of_floats_gives_the_bits_of_the_host(tmp_path, channels, level):
+    """One, two and three vectors of columns; rests of rows; weights that lie far apart; NaN."""
+    x = np.random.default_rng(8).normal(size=(1, 5, 7, 6)).astype(np.float32)
+    x[0, 0, 0, 0] = np.nan
+    path = tmp_path / "floats.onnx"
+    onnx.save(floats(x, channels), path)
+    model = compile_model(path, tmp_path / "out", "c -mcpu=cortex-m55")
+    assert "ix_products_" in (model.folder / "src" / "floats.c").read_text()
+    got, want = run_on_board(model, x, BOARDS[4], level).output, run_on_host(model, x)
+    np.testing.assert_array_equal(*(np.frombuffer(data, np.float32) for data in (got, want)))
+    assert 0 < np.isnan(np.frombuffer(got, np.float32)).mean() < 0.9
+
+
+@pytest.mark.parametrize(("cpu", "level"), [("cortex-m4", "-O0"), ("cortex-m55", "-Os")])
+def test_other_levels_of_gcc_give_the_same_bytes(tmp_path, cpu, level):
+    """Where a register is the frame's, and where GCC makes instructions conditional."""
+    path, x = save_net(tmp_path, "mobilenet_int8")
+    model = compile_model(path, tmp_path / "out", f"c -mcpu={cpu}")
+    board = next(board for board in BOARDS if board.cpu == cpu)
+    assert run_on_board(model, x, board, level).output == run_on_host(model, x)
 
 
 def holds_on(board, model, path, x):

@@ -286,6 +286,29 @@ def strides(x: np.ndarray, kind: type[np.integer]) -> onnx.ModelProto:
     return net.finish((1, channels, height, width))
 
 
+def floats(x: np.ndarray, channels: int) -> onnx.ModelProto:
+    """A window and a product of float32 with functions that choose between numbers."""
+    rng, inputs = np.random.default_rng(7), x.shape[1]
+    arrays = {
+        "w": rng.normal(size=(channels, inputs, 3, 3)), "b": rng.normal(size=channels),
+        "v": rng.normal(size=(channels, channels, 1, 1)), "low": -0.5, "high": 2.0,
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "v"], ["d"]),
+        helper.make_node("Clip", ["d", "low", "high"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "floats",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, channels, *x.shape[2:]))],
+        [numpy_helper.from_array(np.asarray(a, np.float32), name) for name, a in arrays.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
 def _values(model: onnx.ModelProto, x: np.ndarray) -> dict[str, np.ndarray]:
     """Every intermediate value for an input."""
     whole = onnx.ModelProto()

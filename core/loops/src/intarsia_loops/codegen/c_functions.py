@@ -13,6 +13,28 @@ from .spelling import SHORT, Spelling, computed, float_literal, int_literal
 PREFIX = "ix_"
 """Start of the name of every function here; no variable starts so."""
 
+_VECTORIZED_EXTREME = """\
+#if defined(__GNUC__) && !defined(__clang__) && defined(__ARM_FEATURE_MVE) && \\
+    (__ARM_FEATURE_MVE & 2) /* GCC makes vectors of choices between integers, not between floats */
+union {{ float value; int32_t bits; }} x, y;
+x.value = a;
+y.value = b;
+const int32_t m = x.bits & 0x7fffffff, n = y.bits & 0x7fffffff;
+const int32_t s = x.bits >> 31, t = y.bits >> 31;
+const int32_t p = (m ^ s) - s, q = (n ^ t) - t;
+int32_t r = p {sign} q ? x.bits : y.bits;
+r = n > 0x7f800000 ? y.bits : r;
+x.bits = m > 0x7f800000 ? x.bits : r;
+return x.value;
+#else"""
+"""The greater or smaller of two floats by their order as whole numbers; NaN wins."""
+
+_UNCONDITIONAL = (
+    "#if defined(__GNUC__) && defined(__ARM_FEATURE_MVE) && defined(__OPTIMIZE_SIZE__)",
+    '__asm__("" : "+t"(nothing)); /* no VCVTNE: the assembler takes it for VCVTN */',
+    "#endif",
+)
+
 _DIVISIONS = {
     BinaryOp.TRUNC_DIV: ("0", "{negated}", "{t}q = ({T})(a / b);", "q"),
     BinaryOp.TRUNC_MOD: ("0", "0", "{t}r = ({T})(a % b);", "r"),
@@ -57,7 +79,10 @@ class Functions(Struct):
         nan = " | (a != a)" if dtype.is_float else ""
         test = f"((a {sign} b){nan})" if nan else f"a {sign} b"
         name = f"{op.value}_{SHORT[dtype]}"
-        return self._add(name, kind, f"{kind} a, {kind} b", f"return ({kind})({test} ? a : b);")
+        body = (f"return ({kind})({test} ? a : b);",)
+        if dtype is DType.FLOAT32 and self.spelling.for_m_profile:
+            body = (*_VECTORIZED_EXTREME.format(sign=sign).splitlines(), *body, "#endif")
+        return self._add(name, kind, f"{kind} a, {kind} b", *body)
 
     def extreme_index(self, op: BinaryOp) -> str:
         """Return the function for ``MIN`` or ``MAX`` of positions."""
@@ -243,6 +268,9 @@ class Functions(Struct):
         # What rounds to 0 stands for NaN: no branch, unlike a choice of results. Without a unit for
         # floats, the lower limit of unsigned bytes does it.
         number = ("x = x == x ? x : (float)-zero;",)
+        if self.spelling.for_m_profile:
+            chosen = "x = x == x ? x : nothing;"
+            number = ("float nothing = (float)-zero;", *_UNCONDITIONAL, chosen)
         if not target.is_signed and self.spelling.for_m_profile:
             number = ("#if defined(__ARM_FP)", *number, "#endif")
         name = f"quantize_to_{SHORT[target]}"

@@ -41,7 +41,7 @@ from intarsia_runtime.dtype import DType
 
 from .loops import address_of, seq, serial, unrolled
 from .prefetch import OpenWeightPrefetch, WeightPrefetch
-from .tiling import CpuTiling
+from .tiling import CpuTiling, MicroKernel
 
 LANES = 4
 """Elements of 32 bits in a vector."""
@@ -152,6 +152,28 @@ def lane_loop(
     if read(sample, 0) is None or not _is_contiguous(address_of(sample), k, sample.dtype):
         return None
     return LaneLoop(tiling, acc, rows, left, right, tuple(steps), weight_prefetch)
+
+
+def row_kernel(
+    tiling: CpuTiling,
+    acc: Buffer,
+    rows: int,
+    operands: tuple[LeftElement, RightElement],
+    steps: Sequence[int | PrimExpr],
+) -> MicroKernel | None:
+    """Return what replaces the innermost loop, if rows of both operands lie side by side in it."""
+    if tiling.row_kernel is None or acc.shape[0] > rows or acc.dtype is not DType.FLOAT32:
+        return None
+    k, (left, right) = TirVar("k"), operands
+    step = (*(index(0) for _ in steps[:-1]), k)
+    a, b = left(0, step), right(step, index(0))
+    if not isinstance(a, Load) or not isinstance(b, Load):
+        return None
+    if a.dtype is not DType.FLOAT32 or b.dtype is not DType.FLOAT32:
+        return None
+    *outer, before, last = b.indices
+    by_rows = _slope(before, k) == 1 and all(_slope(at, k) == 0 for at in (*outer, last))
+    return tiling.row_kernel if by_rows and _is_contiguous(a, k, a.dtype) else None
 
 
 def vector_of(element: PrimExpr, lanes: int = LANES) -> PrimExpr:

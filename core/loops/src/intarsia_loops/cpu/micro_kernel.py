@@ -41,7 +41,7 @@ from intarsia_ir.tir.walk import expr_nodes, statements, substitute
 from intarsia_runtime.dtype import DType
 
 from ..typical import typical
-from .lane_loop import LeftElement, RightElement, lane_loop
+from .lane_loop import LeftElement, RightElement, lane_loop, row_kernel
 from .loops import load, seq, serial, store, unrolled, vectorized
 from .ordered_tiles import OrderedWords
 from .prefetch import OpenWeightPrefetch, WeightPrefetch, with_prefetch
@@ -94,12 +94,14 @@ def register_tile(
     partial_sums, extents = _partial_sums(tiling, largest, steps, initial or words, divisor)
     acc = _accumulators(partial_sums * rows, columns, lanes, dtype)
     by_lanes = lane_loop(tiling, acc, (rows, _unrolled_rows), (left, right), steps, fetched)
+    own = None if words is not None else row_kernel(tiling, acc, rows, (left, right), steps)
+    innermost = tiling.micro_kernel or own
 
     def nest(step: tuple[PrimExpr, ...]) -> Stmt:
         if by_lanes is not None:
             return lane_loops(by_lanes)
-        if tiling.micro_kernel is not None and len(step) == len(steps) - 1:
-            return tiling.micro_kernel(acc, *_first_elements(left, right, step, rows), steps[-1])
+        if innermost is not None and len(step) == len(steps) - 1:
+            return innermost(acc, *_first_elements(left, right, step, rows), steps[-1])
         if len(step) < len(steps):
             return serial(extents[len(step)], lambda k: nest((*step, k)), "k")
 

@@ -90,7 +90,11 @@ class _PairedTile(Struct, frozen=True):
         return [tuple(range(first, min(first + 2, rows))) for first in range(0, rows, 2)]
 
     def gather(self) -> Stmt:
-        """Add the sums of pairs to those of rows."""
+        """Add the sums of pairs to those of rows.
+
+        The second row comes first: LLVM makes the first one of what is left by an insertion, which
+        would take a copy of it before.
+        """
         kind, exchange = self.sums.dtype, self.unit.exchange
         made: list[Stmt] = []
         for pair, rows in enumerate(self._pairs()):
@@ -99,7 +103,7 @@ class _PairedTile(Struct, frozen=True):
                     Load(self.sums, (index(pair), Ramp(index(at), 1, LANES)), kind, LANES)
                     for at in (2 * column, 2 * column + LANES)
                 ]
-                for row, name in zip(rows, ("low", "high"), strict=False):
+                for row, name in reversed([*zip(rows, ("low", "high"), strict=False)]):
                     here = (index(row), Ramp(index(column), 1, LANES))
                     total = Load(self.tile.acc, here, kind, LANES)
                     added = total + exchange(halves[0], halves[1], name, 2)

@@ -30,6 +30,10 @@ _PER_EMPTY = 8
 """Columns of results for each that a block of paired weights may have beyond them."""
 
 
+MicroKernel: TypeAlias = "Callable[[Buffer, Sequence[PrimExpr], PrimExpr, PrimExpr | int], Stmt]"
+"""What :class:`CpuTiling` says of ``micro_kernel``."""
+
+
 class CpuTiling(Struct, frozen=True):
     """Register tile and cache budgets of a machine.
 
@@ -50,6 +54,7 @@ class CpuTiling(Struct, frozen=True):
         add: ``add(total, left, right)``: the step of a tile; multiply-add if ``None``.
         sums: Element type of sums; that of the weights if ``None``.
         micro_kernel: ``micro_kernel(sums, left, right, steps)``: replaces the inner loop of a tile.
+        row_kernel: The same where rows of both operands lie side by side along K.
         unit: The matrix unit that multiplies; ``None`` if vectors do.
         tile_columns: Output pixels in a row that one tile computes; a rule chooses if 0.
         panel_bytes: Most memory of a panel: the rows of A that share one pass over a block of B.
@@ -75,9 +80,8 @@ class CpuTiling(Struct, frozen=True):
     int8x4: Int8x4 | None = None
     bf16x2: Bf16x2 | None = None
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
-    micro_kernel: Callable[[Buffer, Sequence[PrimExpr], PrimExpr, PrimExpr | int], Stmt] | None = (
-        None
-    )
+    micro_kernel: MicroKernel | None = None
+    row_kernel: MicroKernel | None = None
     unit: MatrixUnit | None = None
     sums: DType | None = None
     tile_columns: int = 0
