@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from intarsia.target.target import Target
 from intarsia_ir.graph.expr import Call, Expr, Var, call, tensor_type
-from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.guards import collecting_guards
+from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.graph.walk import calls
 from intarsia_ir.ops.activation import Relu
 from intarsia_ir.ops.pooling import AvgPool, MaxPool, PoolAttrs
 from intarsia_ir.tir.expr import PrimExpr
+from intarsia_ir.tir.text.print import print_func
+from intarsia_loops.cpu.ceil_pools import round_down_pools
 from intarsia_loops.cpu.layout import use_channels_last
 from intarsia_loops.cpu.pools import PoolSchedules
 from intarsia_loops.cpu.tiling import CpuTiling
@@ -22,6 +25,7 @@ from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import expected, function_of
 
 from .conftest import carry_out, lower, make_target
+from .test_open_sizes import check
 
 
 def _tiling_of(_target: Target, _dtype: DType) -> CpuTiling:
@@ -145,3 +149,28 @@ def test_every_second_element_by_the_backend() -> None:
     schedule = PoolSchedules(shape).plane_max_pool
     lower(function, (), target=make_target(cpu__plane_max_pool=schedule))
     assert asked[:3] == [0, 1, 0]
+
+
+@st.composite
+def open_pools(draw: st.DrawFn) -> Call:
+    """As :func:`pools`, of open sizes: some windows are wider than a tile of results."""
+    body = draw(pools())
+    names = [variable(name) for name in "NDHW"]
+    batch, *sizes = [names[0], *names[4 - len(tensor_type(body).shape[2:]) :]]
+    x = Var("x", TensorType((batch, 3, *sizes), DType.FLOAT32))
+    return call(body.op, x, attrs=body.attrs)
+
+
+@given(open_pools(), st.integers(5, 9), st.integers(5, 90))
+@settings(max_examples=12, deadline=None)
+def test_one_lowering_for_every_size(body: Call, height: int, width: int) -> None:
+    """Rows of less results than a vector, of one tile, and of several that are no whole number."""
+    tiling = CpuTiling(lanes=4, rows=4)
+    with collecting_guards():
+        changed = use_channels_last(round_down_pools(function_of(body)), tiling)
+        made = lower(changed, (), target=make_target(**SCHEDULES))
+    names = [node.name for node in calls(changed)]
+    if names == [f"cpu.plane_{body.name.removeprefix('nn.')}"]:
+        assert all("lines" in print_func(function) for function in made.module.functions)
+    for last in (5, width):
+        check(function_of(body), made, {"N": 2, "D": 5, "H": height, "W": last})

@@ -32,15 +32,16 @@ def names(body: Call) -> list[str]:
 
 @st.composite
 def transposed(draw: st.DrawFn) -> Call:
-    """Any that has two spatial dimensions, a kernel and strides up to 4, dilation, and groups."""
+    """Any that has two or three spatial dimensions, a kernel and strides, dilation, and groups."""
     groups, inner, depth = (draw(st.integers(1, 3)) for _ in range(3))
-    kernel = tuple(draw(st.integers(1, 4)) for _ in range(2))
-    strides = tuple(draw(st.integers(1, 4)) for _ in range(2))
+    rank = draw(st.sampled_from([2, 2, 3]))
+    kernel = tuple(draw(st.integers(1, 6 - rank)) for _ in range(rank))
+    strides = tuple(draw(st.integers(1, 6 - rank)) for _ in range(rank))
     extra = tuple(draw(st.integers(0, step - 1)) for step in strides)
-    dilation = tuple(draw(st.sampled_from([1, 1, 2, 3])) for _ in range(2))
-    sizes = tuple(draw(st.integers(2, 5)) for _ in range(2))
+    dilation = tuple(draw(st.sampled_from([1, 1, 2, 5 - rank])) for _ in range(rank))
+    sizes = tuple(draw(st.integers(2, 7 - rank)) for _ in range(rank))
     padding = []
-    for d in range(2):
+    for d in range(rank):
         whole = (sizes[d] - 1) * strides[d] + (kernel[d] - 1) * dilation[d] + 1 + extra[d]
         low = draw(st.integers(0, min(4, whole - 1)))
         padding.append((low, draw(st.integers(-1, min(4, whole - 1 - low)))))

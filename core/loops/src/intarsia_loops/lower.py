@@ -63,7 +63,9 @@ OPEN_SCHEDULES = frozenset(
     {
         "cpu.avg_pool",
         "cpu.conv",
+        "cpu.plane_avg_pool",
         "cpu.plane_conv",
+        "cpu.plane_max_pool",
         "cpu.dense",
         "cpu.depthwise",
         "cpu.max_pool",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from intarsia_ir.budget import budget
+from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.control import control_of
 from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var, tensor_type
 from intarsia_ir.graph.op import OpKind
@@ -51,6 +52,8 @@ class ConstantFolder:
         counters: Numbers of iterations, each with the size that it is below.
         empties: Tuples that are sequences without elements, with the element type of those to come.
         optionals: What a tuple that says whether an optional holds a value stands for.
+        conditions: What must hold in a run, with the node that asks for it and what is wrong if it
+            does not; ``None`` where nothing is there to check it.
     """
 
     def __init__(self, value_budget: int = VALUE_BUDGET, total_budget: int = TOTAL_BUDGET) -> None:
@@ -67,6 +70,7 @@ class ConstantFolder:
         self.counters: dict[Expr, Size] = {}
         self.empties: dict[Expr, DType] = {}
         self.optionals: dict[Expr, Expr] = {}
+        self.conditions: list[tuple[Expr, Span, str]] | None = None
 
     def value(self, expr: Expr) -> np.ndarray | None:
         """Return the value of ``expr``, or ``None`` if it depends on an input or costs too much."""

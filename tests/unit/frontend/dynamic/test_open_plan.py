@@ -210,7 +210,7 @@ def decided() -> ModelProto:
 
 CASES: dict[str, tuple[Callable[[], ModelProto], list[str], list[list[np.ndarray]]]] = {
     "a count of the run": (
-        counted, ["piece", "NonZero", "piece"], [[drawn(n, 4)] for n in (1, 3, 7)],
+        counted, ["piece", "NonZero", "piece", "Require"], [[drawn(n, 4)] for n in (1, 3, 7)],
     ),
     "a loop": (
         carried, ["Loop", "[Identity piece]", "piece"],
@@ -249,7 +249,7 @@ def test_what_surrounds_a_step_is_compiled(name: str) -> None:
 
 def test_a_node_that_cannot_be_compiled_is_a_step_of_known_type() -> None:
     found = planned(counted(), {**ASKED, "y": "no code for it"})
-    assert steps(found.program.steps) == ["piece", "NonZero", "piece", "Exp"]
+    assert steps(found.program.steps) == ["piece", "NonZero", "piece", "Exp", "Require"]
     assert found.reasons["y"] == "no code for it"
     agrees(counted(), found, drawn(3, 4))
 
@@ -268,7 +268,7 @@ def test_what_follows_classes_of_texts_is_compiled() -> None:
         ir_version=9,
     )
     found = planned(proto)
-    assert steps(found.program.steps) == ["LabelEncoder", "piece"]
+    assert steps(found.program.steps) == ["LabelEncoder", "piece", "Require"]
     agrees(proto, found, np.array([[*"ab", *[""] * 6], [*"bz", *[""] * 6]], object))
 
 

@@ -106,6 +106,40 @@ def test_results_of_known_types_go_on_in_compiled_pieces() -> None:
     np.testing.assert_array_equal(z, x)
 
 
+def test_indices_of_the_run_are_checked_beside_the_piece_that_reads_them() -> None:
+    """Compiled code takes the nearest element; a run of ONNX Runtime ends, too."""
+    table = {"keys_floats": [1.0, 2.0], "values_int64s": [0, 13]}
+    nodes = [
+        node("LabelEncoder", "e", "i", domain=ML, **table),
+        node("Gather", "x i", "y"),
+    ]
+    proto = model(nodes, {"x": (3, 2), "e": (2,)})
+    proto.opset_import.append(helper.make_opsetid(ML, 3))
+    found = planned(proto)
+    assert told(found) == ["LabelEncoder", "piece1", "Require"]
+    assert list(found.reasons.values()) == ["LabelEncoder runs on the host"]
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    (y,) = run(found, x, np.array([1, 1], np.float32))
+    np.testing.assert_array_equal(y, x[[0, 0]])
+    wrong = r"y \(Gather\): an index is outside of the 3 elements of its dimension"
+    with pytest.raises(ModelError, match=wrong):
+        run(found, x, np.array([1, 2], np.float32))
+
+
+def test_what_a_node_asked_for_that_becomes_a_step_is_not_checked() -> None:
+    """The host checks its operands itself."""
+    nodes = [
+        node("LabelEncoder", "e", "l", domain=ML, keys_floats=[1.0], values_int64s=[1]),
+        node("Gather", "x i", "g"),
+        node("Reshape", "g l", "y"),
+    ]
+    proto = model(nodes, {"x": (3, 2), "e": (2,), "i": (2,)})
+    proto.opset_import.append(helper.make_opsetid(ML, 3))
+    found = planned(declared(proto, i=(I64, [2])))
+    assert [name for name in told(found) if name != "Require"][-1] == "Reshape"
+    assert told(found).count("Require") == 1
+
+
 def test_known_operands_are_carried_out_at_once() -> None:
     weights = {"q": np.array([3, 1, 2], np.float32), "k": np.array([2])}
     nodes = [node("TopK", "q k", "v i"), node("Add", "x v", "y")]

@@ -13,6 +13,7 @@ a convolution, each result would meet one pixel and padding for all other taps.
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -51,10 +52,10 @@ _MOST_WEIGHTS = 1 << 24
 def expand_conv_transpose(function: Function) -> Function:
     """Return an equivalent function with convolutions for the transposed ones that can be.
 
-    These have one or two spatial dimensions, and constant weights and parameters. Dilated ones of
-    floats have taps of weight 0 in between; those of bytes stay. Batch and spatial sizes may be
-    open: padding is a number all the same, since the result is as many strides longer as the data.
-    Dilated ones of floats with stride 1 are dilated convolutions, of any number of dimensions.
+    These have one or two spatial dimensions, those of floats up to three, and constant weights and
+    parameters. Dilated ones of floats have taps of weight 0 in between; those of bytes stay. Batch
+    and spatial sizes may be open: padding is a number all the same, since the result is as many
+    strides longer as the data. Dilated ones of floats with stride 1 are dilated convolutions.
     """
     return rewrite_function(function, _expanded)
 
@@ -152,7 +153,7 @@ def _from_conv1d(node: Call, position: int) -> Expr | None:
 
 def _expanded_float(node: Call) -> Expr | None:
     weight, *bias = node.args[1:]
-    phases = _phases(node, weight)
+    phases = _phases(node, weight, ranks=(4, 5))
     if phases is None or not isinstance(weight, Constant):
         return None
     if not all(isinstance(vector, Constant) for vector in bias):
@@ -163,34 +164,35 @@ def _expanded_float(node: Call) -> Expr | None:
         return _one_by_one(node, phases, weight.data)
     operands = [node.args[0], constant(phases.weights(weight.data, np.float32(0)))]
     operands += [constant(phases.each(one.data)) for one in bias if isinstance(one, Constant)]
-    return phases.side_by_side(call(nn.Conv, *operands, attrs=phases.attrs(), span=node.span))
+    return phases.side_by_side(call(nn.Conv, *operands, attrs=phases.conv_attrs(), span=node.span))
 
 
 def _of_pixel(node: Call, phases: _Phases, weight: np.ndarray) -> Expr:
     """Compute the results of a single pixel as the row of a product."""
-    batch, outputs, height, breadth = extents(phases.result.shape)
-    top, left = (before for before, _ in phases.attrs_2d.padding)
-    taps = np.ascontiguousarray(weight[:, :, top : top + height, left : left + breadth])
+    batch, outputs, *sizes = extents(phases.result.shape)
+    low = [before for before, _ in phases.attrs.padding]
+    met = [slice(first, first + size) for first, size in zip(low, sizes, strict=True)]
+    taps = np.ascontiguousarray(weight[:, :, *met])
     row = reshaped(node.args[0], (batch, len(weight)))
     matrix = constant(taps.reshape(len(weight), -1))
     made = call(nn.Matmul, row, matrix, attrs=nn.Matmul.Attrs(), span=node.span)
-    image = reshaped(made, (batch, outputs, height, breadth))
+    image = reshaped(made, (batch, outputs, *sizes))
     for vector in node.args[2:]:
-        image = call(Add, image, reshaped(vector, (outputs, 1, 1)), span=node.span)
+        image = call(Add, image, reshaped(vector, (outputs, *(1 for _ in sizes))), span=node.span)
     return image
 
 
 def _one_by_one(node: Call, phases: _Phases, weight: np.ndarray) -> Expr:
     """Compute each phase by a convolution of its own taps alone."""
-    down, across = phases.attrs_2d.strides
+    strides = phases.attrs.strides
     every = phases.weights(weight, np.float32(0))
     (outputs,) = extents(phases.result.shape[1:2])
-    split = every.reshape(outputs, down * across, *every.shape[1:])
+    split = every.reshape(outputs, prod(strides), *every.shape[1:])
     computed: list[Expr] = []
-    for number in range(down * across):
-        cuts = phases.missing(*divmod(number, across))
-        own = split[:, number, :, cuts[0] :, cuts[1] :]
-        attrs = phases.attrs(cuts)
+    for number, phase in enumerate(product(*map(range, strides))):
+        cuts = phases.missing(phase)
+        own = split[:, number, :, *(slice(cut, None) for cut in cuts)]
+        attrs = phases.conv_attrs(cuts)
         operands = (node.args[0], constant(np.ascontiguousarray(own)), *node.args[2:])
         computed.append(call(nn.Conv, *operands, attrs=attrs, span=node.span))
     elements_per_word = call(Concatenate, *computed, attrs=Concatenate.Attrs(axis=1))
@@ -199,7 +201,7 @@ def _one_by_one(node: Call, phases: _Phases, weight: np.ndarray) -> Expr:
 
 def _expanded_int8(node: Call) -> Expr | None:
     weight, parameters = node.args[3], node.args[1:]
-    phases = _phases(node, weight)
+    phases = _phases(node, weight, ranks=(4,))
     if phases is None or not all(isinstance(one, Constant) for one in parameters):
         return None
     values = [one.data for one in parameters if isinstance(one, Constant)]
@@ -208,21 +210,27 @@ def _expanded_int8(node: Call) -> Expr | None:
     new = [x_scale, x_zero, phases.weights(w, missing), phases.each(w_scale), phases.each(w_zero)]
     new += [phases.each(y_scale), phases.each(y_zero), *(phases.each(one) for one in bias)]
     operands = [node.args[0], *(constant(one) for one in new)]
-    computed = call(qnn_linear.Conv, *operands, attrs=phases.attrs(), span=node.span)
+    computed = call(qnn_linear.Conv, *operands, attrs=phases.conv_attrs(), span=node.span)
     return phases.side_by_side(computed)
 
 
-def _phases(node: Call, weight: Expr) -> _Phases | None:
-    """Describe the convolution of a transposed one; ``None`` if it is left as it is."""
+def _phases(node: Call, weight: Expr, *, ranks: tuple[int, ...]) -> _Phases | None:
+    """Describe the convolution of a transposed one; ``None`` if it is left as it is.
+
+    Args:
+        node: The call.
+        weight: Its weight.
+        ranks: How many dimensions the data may have.
+    """
     attrs, kinds = node.attrs, (tensor_type(node.args[0]), tensor_type(weight), tensor_type(node))
-    if not isinstance(attrs, nn.ConvTranspose.Attrs) or kinds[0].rank != 4:
+    if not isinstance(attrs, nn.ConvTranspose.Attrs) or kinds[0].rank not in ranks:
         return None
     low = [before for before, _ in attrs.padding]
     is_fixed = kinds[1].is_static and isinstance(kinds[0].shape[1], int)
     if not is_fixed or set(attrs.dilation) != {1} or min(low) < 0 or 0 in kinds[0].shape:
         return None
     phases = _Phases(attrs, *kinds)
-    if any(isinstance(size, Dim) for d in range(2) for size in phases.window(d)):
+    if any(isinstance(size, Dim) for d in range(len(low)) for size in phases.window(d)):
         return None  # a result of a given size
     every = prod(kinds[1].static_shape[:2]) * prod(phases.taps) * prod(attrs.strides)
     # A stride far longer than the window would have weights of nearly nothing but zeros.
@@ -233,13 +241,13 @@ class _Phases(Struct, frozen=True):
     """How the phases of one transposed convolution are computed.
 
     Attributes:
-        attrs_2d: Its attributes.
-        data: ``[N, C, H, W]``.
+        attrs: Its attributes.
+        data: ``[N, C, *D]``, of two or three spatial dimensions.
         weight: ``[C, O / groups, *K]``.
         result: ``[N, O, *S]``.
     """
 
-    attrs_2d: nn.ConvTranspose.Attrs
+    attrs: nn.ConvTranspose.Attrs
     data: TensorType
     weight: TensorType
     result: TensorType
@@ -248,20 +256,20 @@ class _Phases(Struct, frozen=True):
     def taps(self) -> list[int]:
         """Taps of a phase in each dimension."""
         kernel = self.weight.static_shape[2:]
-        return [-(-size // step) for size, step in zip(kernel, self.attrs_2d.strides, strict=True)]
+        return [-(-size // step) for size, step in zip(kernel, self.attrs.strides, strict=True)]
 
     @property
     def is_pixel(self) -> bool:
         """Whether the data are a single pixel, and all results meet a tap of the kernel."""
-        if self.data.shape[2:] != (1, 1) or self.attrs_2d.groups > 1:
+        if set(self.data.shape[2:]) != {1} or self.attrs.groups > 1:
             return False
         sizes, kernel = extents(self.result.shape[2:]), self.weight.static_shape[2:]
-        low = [before for before, _ in self.attrs_2d.padding]
+        low = [before for before, _ in self.attrs.padding]
         return all(b + s <= taps for b, s, taps in zip(low, sizes, kernel, strict=True))
 
     def window(self, d: int) -> tuple[int, int, int]:
         """Return padding at both ends, and where in the phases side by side the result begins."""
-        step, taps, low = self.attrs_2d.strides[d], self.taps[d], self.attrs_2d.padding[d][0]
+        step, taps, low = self.attrs.strides[d], self.taps[d], self.attrs.padding[d][0]
         length, given = extents((self.result.shape[2 + d], self.data.shape[2 + d]))
         last = (low + length - 1) // step
         before = max(0, taps - 1 - low // step)
@@ -269,23 +277,22 @@ class _Phases(Struct, frozen=True):
         (after,) = extents([maximum(0, last - first - given - before + taps)])
         return before, after, low - step * first
 
-    def missing(self, *phase: int) -> tuple[int, int]:
+    def missing(self, phase: tuple[int, ...]) -> tuple[int, ...]:
         """Return how many taps a phase lacks in each dimension: none or one, its first."""
-        kernel, strides = self.weight.static_shape[2:], self.attrs_2d.strides
-        high, wide = (
+        kernel, strides = self.weight.static_shape[2:], self.attrs.strides
+        return tuple(
             taps - len(range(own, size, step))
             for taps, own, size, step in zip(self.taps, phase, kernel, strides, strict=True)
         )
-        return high, wide
 
     @property
     def are_uneven(self) -> bool:
         """Whether phases are better computed one by one: many taps of some of them are missing."""
-        kernel, strides = self.weight.static_shape[2:], self.attrs_2d.strides
+        kernel, strides = self.weight.static_shape[2:], self.attrs.strides
         every = prod(self.taps) * prod(strides)
         if prod(kernel) > _USEFUL * every or prod(strides) > _MOST_PHASES:
             return False
-        if self.attrs_2d.groups > 1 or any(
+        if self.attrs.groups > 1 or any(
             size < step for size, step in zip(kernel, strides, strict=True)
         ):
             return False
@@ -294,11 +301,14 @@ class _Phases(Struct, frozen=True):
             for d, (size, step) in enumerate(zip(kernel, strides, strict=True))
         )
 
-    def attrs(self, missing: tuple[int, int] = (0, 0)) -> nn.Conv.Attrs:
+    def conv_attrs(self, missing: tuple[int, ...] = ()) -> nn.Conv.Attrs:
         """Return the attributes of the convolution, or of a phase that lacks some first taps."""
-        ends = [(self.window(d)[0] - missing[d], self.window(d)[1]) for d in range(2)]
+        ones = (1,) * len(self.attrs.strides)
+        windows = [self.window(d) for d in range(len(ones))]
+        cuts = missing or (0,) * len(ones)
+        ends = [(low - cut, high) for (low, high, _), cut in zip(windows, cuts, strict=True)]
         return nn.Conv.Attrs(
-            strides=(1, 1), padding=tuple(ends), dilation=(1, 1), groups=self.attrs_2d.groups
+            strides=ones, padding=tuple(ends), dilation=ones, groups=self.attrs.groups
         )
 
     def weights(self, data: np.ndarray, missing: np.ndarray | np.generic) -> np.ndarray:
@@ -306,22 +316,26 @@ class _Phases(Struct, frozen=True):
 
         Args:
             data: Weights of the transposed convolution.
-            missing: What stands for taps that it has not, ``[O / groups, 1, 1]`` or a scalar.
+            missing: What stands for taps that it has not: it is broadcast to ``[O / groups, *K]``.
         """
-        (high, wide), (down, across) = self.taps, self.attrs_2d.strides
+        taps, strides = self.taps, self.attrs.strides
         inputs, inner, *kernel = data.shape
-        padded_weight = np.empty((inputs, inner, high * down, wide * across), data.dtype)
+        whole = [count * step for count, step in zip(taps, strides, strict=True)]
+        padded_weight = np.empty((inputs, inner, *whole), data.dtype)
         padded_weight[...] = missing
-        padded_weight[:, :, : kernel[0], : kernel[1]] = data
-        groups = self.attrs_2d.groups
-        parts = padded_weight.reshape(groups, inputs // groups, inner, high, down, wide, across)
-        transposed = parts[:, :, :, ::-1, :, ::-1].transpose(0, 2, 4, 6, 1, 3, 5)
-        shape = (groups * inner * down * across, inputs // groups, high, wide)
+        padded_weight[:, :, *map(slice, kernel)] = data
+        groups, rank = self.attrs.groups, len(kernel)
+        split = [size for pair in zip(taps, strides, strict=True) for size in pair]
+        parts = padded_weight.reshape(groups, inputs // groups, inner, *split)
+        along = range(3, 3 + 2 * rank, 2)  # the taps; phases are behind them
+        order = (0, 2, *(axis + 1 for axis in along), 1, *along)
+        transposed = np.flip(parts, tuple(along)).transpose(order)
+        shape = (groups * inner * prod(strides), inputs // groups, *taps)
         return np.ascontiguousarray(transposed).reshape(shape)
 
     def each(self, vector: np.ndarray) -> np.ndarray:
         """Repeat what belongs to a channel for each of its phases."""
-        return np.repeat(vector, prod(self.attrs_2d.strides)) if vector.ndim else vector
+        return np.repeat(vector, prod(self.attrs.strides)) if vector.ndim else vector
 
     def side_by_side(self, phases: Expr, *, apart: bool = False) -> Expr:
         """Move the phases, which are channels, to their places; cut off what is not the result.
@@ -330,19 +344,23 @@ class _Phases(Struct, frozen=True):
             phases: ``[N, O * phases, *S]``.
             apart: Whether all channels of a phase lie together, not all phases of a channel.
         """
-        down, across = self.attrs_2d.strides
+        strides = self.attrs.strides
+        rank = len(strides)
         batch, channels, *sizes = extents(self.result.shape)
-        _, _, high, wide = extents(tensor_type(phases).shape)
+        _, _, *counts = extents(tensor_type(phases).shape)
         value = phases
-        if (down, across) != (1, 1):
-            shape = (down, across, channels) if apart else (channels, down, across)
-            value = reshaped(value, (batch, *shape, high, wide))
-            order = Transpose.Attrs(axes=(0, 3, 4, 1, 5, 2) if apart else (0, 1, 4, 2, 5, 3))
+        if set(strides) != {1}:
+            shape = (*strides, channels) if apart else (channels, *strides)
+            value = reshaped(value, (batch, *shape, *counts))
+            first = 1 if apart else 2  # of the phases; the sizes are behind all
+            pairs = [axis for d in range(rank) for axis in (2 + rank + d, first + d)]
+            order = Transpose.Attrs(axes=(0, 1 + rank if apart else 1, *pairs))
             value = call(Transpose, value, attrs=order)
-            value = reshaped(value, (batch, channels, high * down, wide * across))
-        begin = (0, 0, *(self.window(d)[2] for d in range(2)))
+            whole = [count * step for count, step in zip(counts, strides, strict=True)]
+            value = reshaped(value, (batch, channels, *whole))
+        begin = (0, 0, *(self.window(d)[2] for d in range(rank)))
         end = (batch, channels, *(b + size for b, size in zip(begin[2:], sizes, strict=True)))
         if tensor_type(value).shape == self.result.shape:
             return value
-        attrs = StridedSlice.Attrs(begin=begin, end=end, strides=(1, 1, 1, 1))
+        attrs = StridedSlice.Attrs(begin=begin, end=end, strides=(1,) * len(begin))
         return call(StridedSlice, value, attrs=attrs)

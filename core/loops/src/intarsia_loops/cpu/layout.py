@@ -464,7 +464,7 @@ class _Layout(Struct):
         return self._set(node, call(op, source, attrs=node.attrs, span=node.span))
 
     def _pool_planes(self, node: Call) -> bool:
-        if has_open_size(node) or not suits_nchw_pool(node):
+        if not suits_nchw_pool(node, self.tiling):
             return False
         op = NchwAvgPool if node.op is AvgPool else NchwMaxPool
         self.first[node] = call(op, self.plain(node.args[0]), attrs=node.attrs, span=node.span)

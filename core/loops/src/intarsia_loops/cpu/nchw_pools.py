@@ -25,6 +25,7 @@ from intarsia_ir.ops.pooling import PoolAttrs
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import Broadcast, Load, PrimExpr, Ramp, index, maximum, minimum
 from intarsia_ir.tir.stmt import Allocate, Stmt, Store
+from intarsia_runtime.size import Dim
 
 from ..row_reductions import power_of_two
 from .loops import load, parallel, seq, serial, store, unflatten, unrolled, vectorized
@@ -74,10 +75,16 @@ class Planes(Struct, frozen=True):
         first = min(-(-low // stride), self.output[axis])
         return first, max(first, min(self.output[axis], room // stride + 1))
 
+    def has_all_taps(self, axis: int) -> bool:
+        """Whether all taps along a dimension exist; of an open one, whatever its size is."""
+        if isinstance(self.data.shape[2 + axis], Dim):
+            return self.attrs.padding[axis] == (0, 0) and not self.attrs.ceil_mode
+        return self.interior(axis) == (0, self.output[axis])
+
     def taps(self, axis: int, position: PrimExpr | int) -> tuple[PrimExpr, PrimExpr]:
         """Return the first tap of a window along a dimension that exists, and the one behind."""
         attrs, size = self.attrs, self.data.shape[2 + axis]
-        if self.interior(axis) == (0, self.output[axis]):
+        if self.has_all_taps(axis):
             return index(0), index(attrs.kernel[axis])
         step, begin = attrs.dilation[axis], attrs.padding[axis][0]
         top = index(position) * attrs.strides[axis] - begin
@@ -154,13 +161,15 @@ def _line(
         return [_spans(count, size, piece, begin)]
 
     def piece(start: PrimExpr) -> Stmt:
-        return _rows(work, lanes, (lines, number, start + left), (*plane,), (*position,), start)
+        return combine_rows(
+            work, lanes, (lines, number, start + left), (*plane,), (*position,), start
+        )
 
     ends = [*fill(0, left), *fill(left + columns, work.line)]
     return seq(*ends, _spans(columns, lanes, piece))
 
 
-def _rows(
+def combine_rows(
     work: Planes,
     lanes: int,
     target: tuple[Buffer, PrimExpr, PrimExpr],
@@ -178,7 +187,7 @@ def _rows(
             axis = len(taps)
             low, high = limits[axis]
             kernel = attrs.kernel[axis]
-            if work.interior(axis) == (0, work.output[axis]) and kernel <= _MOST_UNROLLED:
+            if work.has_all_taps(axis) and kernel <= _MOST_UNROLLED:
                 return unrolled(kernel, lambda k: take([*taps, k]), "k")
             return serial(high - low, lambda k: take([*taps, low + k]), "k")
         rows = [
@@ -219,7 +228,7 @@ def _slide(
             return work.epilogue(load(acc, i), (*plane, *position, start + i), taps)
 
         done = epilogue(index(0)) if lanes == 1 else vectorized(lanes, epilogue)
-        return Allocate(acc, seq(_windows(work, tiling, line, start, acc), done))
+        return Allocate(acc, seq(combine_taps(work, tiling, line, start, acc), done))
 
     def edge(column: PrimExpr | int) -> Stmt:
         first, behind = work.taps(last, column)
@@ -241,7 +250,7 @@ def _slide(
     return seq(*stmts, *border(high, columns))
 
 
-def _windows(
+def combine_taps(
     work: Planes, tiling: CpuTiling, line: tuple[Buffer, PrimExpr], start: PrimExpr, acc: Buffer
 ) -> Stmt:
     """Combine the taps of a vector of windows along a line, the first of them number ``start``."""

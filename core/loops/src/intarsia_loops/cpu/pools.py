@@ -17,21 +17,28 @@ from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.stmt import Stmt
 from intarsia_ir.tir.tensor import lowest
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim
 
 from ..targets import LoopTarget
+from ..typical import has_open_size
 from .group import A, GroupOperands, anchored
 from .int8x4_schedules import Schedule
 from .nchw_pools import Planes, nchw_pool_loops
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
+from .open_nchw_pools import open_plane_loops, suits_open_planes
 from .tiling import CpuTiling
 from .window import window_of
 
 
-def suits_nchw_pool(node: Call) -> bool:
+def suits_nchw_pool(node: Call, tiling: CpuTiling) -> bool:
     """Whether a pool is computed so: not of half precision, which is computed in float32, and not
-    where what ceil_mode adds would have to be told from padding.
+    where what ceil_mode adds would have to be told from padding, nor by long windows of open sizes.
     """
     dtype, attrs = tensor_type(node.args[0]).dtype, node.attrs
+    if not isinstance(attrs, PoolAttrs) or (
+        has_open_size(node) and not suits_open_planes(attrs, tiling, dtype)
+    ):
+        return False
     told_apart = isinstance(attrs, AvgPool.Attrs) and _tells_padding(attrs)
     return not told_apart and not (dtype.is_float and dtype.bits < 32)
 
@@ -45,6 +52,12 @@ def _pooled(group: FusedGroup, kind: type[A]) -> tuple[GroupOperands, A] | None:
     """Return operands and attributes of a pool; ``None`` if it is none, or has no positions."""
     match = anchored(group, kind)
     return None if match is None or 0 in match[0].fused.output.shape else match
+
+
+def _plane_loops(work: Planes, tiling: CpuTiling) -> Stmt:
+    """Return the loops of a pool in the model's layout."""
+    is_open = any(isinstance(size, Dim) for size in work.data.shape)
+    return (open_plane_loops if is_open else nchw_pool_loops)(work, tiling)
 
 
 class PoolSchedules(Struct, frozen=True):
@@ -128,7 +141,7 @@ class PoolSchedules(Struct, frozen=True):
         start = const(lowest(data.dtype), data.dtype)
         output = anchor.fused.output.shape[2:]
         work = Planes(data, attrs, output, start, maximum, epilogue, counts=False)
-        return anchor.function(nchw_pool_loops(work, self.tiling_of(target, data.dtype)))
+        return anchor.function(_plane_loops(work, self.tiling_of(target, data.dtype)))
 
     def plane_avg_pool(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``cpu.plane_avg_pool``."""
@@ -155,4 +168,4 @@ class PoolSchedules(Struct, frozen=True):
             epilogue,
             counts=not attrs.count_include_pad,
         )
-        return anchor.function(nchw_pool_loops(work, self.tiling_of(target, data.dtype)))
+        return anchor.function(_plane_loops(work, self.tiling_of(target, data.dtype)))

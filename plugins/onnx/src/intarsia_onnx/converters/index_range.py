@@ -3,7 +3,8 @@
 
 Operators clamp what is out of range, so that compiled code reads only what there is; ONNX calls
 such an index an error. The check is a branch with a guard that never holds, chosen if an index is
-out of range. Indices that cannot be are not checked.
+out of range. Indices that cannot be are not checked. In a model of which nodes run on the host, the
+host checks them, between the compiled pieces.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def in_range(node: NodeContext, indices: Expr, *sizes: Size) -> Expr:
             if least > 1 and not require_at_most(least, size, f"{node.span}: {_outside(size)}"):
                 raise node.model_error(_outside(size))
         return indices
-    if node.flow is None or all(_has_such_values(node, indices, size) for size in sizes):
+    conditions = node.folder.conditions
+    is_checked = node.flow is not None or conditions is not None
+    if not is_checked or all(_has_such_values(node, indices, size) for size in sizes):
         return indices
     most = node.cast(node.size_tensor(*sizes), dtype_of(indices))
     if len(sizes) == 1:
@@ -65,6 +68,9 @@ def in_range(node: NodeContext, indices: Expr, *sizes: Size) -> Expr:
     )
     attrs = reduce.All.Attrs(axes=tuple(range(rank_of(indices))), keepdims=False)
     holds = node.call(reduce.All, inside, attrs=attrs)
+    if node.flow is None and conditions is not None:
+        conditions.append((holds, node.span, _outside(*sizes)))
+        return indices
     return required(node, holds, indices, _outside(*sizes))
 
 

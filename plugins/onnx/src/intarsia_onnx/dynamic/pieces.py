@@ -25,10 +25,12 @@ class Levels(Struct):
         of: Level of every expression that was asked for, and of all below it. A variable is there
             from the beginning.
         sizes: Level of each size variable that is not there from the beginning.
+        fixed: Those of them that are made of sizes and constants alone.
     """
 
     of: dict[Expr, int] = field(default_factory=dict[Expr, int])
     sizes: dict[str, int] = field(default_factory=dict[str, int])
+    fixed: set[Expr] = field(default_factory=set[Expr])
 
     def level(self, expr: Expr) -> int:
         """Return the level of an expression: the highest of the variables and sizes in it."""
@@ -38,14 +40,17 @@ class Levels(Struct):
             if node in self.of:
                 stack.pop()
                 continue
-            missing = [child for child in children(node) if child not in self.of]
+            operands = children(node)
+            missing = [child for child in operands if child not in self.of]
             if missing:
                 stack.extend(missing)
                 continue
             stack.pop()
             sizes = size_variables((node,)) if self.sizes else ()
             known = [self.sizes.get(name, 0) for name in sizes]
-            self.of[node] = max([*known, *(self.of[child] for child in children(node))], default=0)
+            self.of[node] = max([*known, *(self.of[child] for child in operands)], default=0)
+            if not isinstance(node, Var) and self.fixed.issuperset(operands):
+                self.fixed.add(node)
         return self.of[expr]
 
 
@@ -136,6 +141,8 @@ def _piece(
         for child in children(node):
             if isinstance(child, Var | Constant) or levels.level(child) >= level:
                 continue
+            if child in levels.fixed:
+                continue  # each piece computes it
             if child not in names:
                 names[child] = f"#{len(names)}"
             roots.setdefault(levels.level(child), {})[names[child]] = child

@@ -60,6 +60,7 @@ class Planner(Importer):
     ) -> None:
         super().__init__(model, TENSOR_CONVERTERS, inputs, fixed)
         self._folder.draws = None
+        self._conditions = self._folder.conditions = list[tuple[Expr, Span, str]]()
         self._shown: dict[str, Var] = {}
         self._nested: dict[str, IRModule] = {}
         self._believes = False  # the run shows what values are
@@ -155,6 +156,7 @@ class Planner(Importer):
             return self._postponed(node, scope, operands)
         problems: list[UnsupportedError] = []
         if not any(name in self._known for name in operands):
+            before = len(self._conditions)
             results = self._tried(node, scope, used)
             problems, self._problems = self._problems, []
             unknown, self._unknown = self._unknown, {}
@@ -163,6 +165,7 @@ class Planner(Importer):
             ]
             if not problems and not unknown and all(value is not None for value in wanted):
                 return results
+            del self._conditions[before:]
             if unknown:
                 problems.append(self._unknown_problem(unknown))
         return self._by_kernel(node, scope, operands, problems)
@@ -327,6 +330,8 @@ class Planner(Importer):
 
     def _program(self, scope: ImportScope, prefix: str = "") -> DynamicModel:
         """Put the pieces, whose names get a prefix, and the steps together."""
+        if self._steps or prefix:  # else there is nothing on the host that could
+            self._check_conditions(scope)
         graph = self._model.graph
         outputs = tuple(info.name for info in graph.outputs)
         needed = dict.fromkeys(
@@ -369,6 +374,15 @@ class Planner(Importer):
         infos = tuple(self._output(info, scope) for info in graph.outputs)
         reasons = MappingProxyType(self._reasons)
         return DynamicModel(program, MappingProxyType(modules), reasons, infos)
+
+    def _check_conditions(self, scope: ImportScope) -> None:
+        """Add the steps that end a run for which something does not hold."""
+        for number, (holds, span, why) in enumerate(self._conditions):
+            name = f"#holds{number}"
+            scope.values[name] = holds
+            attrs = {"of": str(span), "why": why}
+            self._steps.append(Node("Require", OWN_DOMAIN, (name,), (), attrs, span))
+            self._step_levels.append(self._levels.level(holds))
 
     def _guarded(self, pieces: dict[int, Function]) -> dict[int, Function]:
         """Return pieces that also take what they are to check of sizes."""

@@ -8,6 +8,8 @@ from typing import cast
 
 import numpy as np
 
+from intarsia_runtime.errors import ModelError
+
 from ..ragged import pack_arrays, unpack_arrays
 from ..tensors import named_dtype
 from .call import OWN_DOMAIN, NumpyCall, Value
@@ -106,6 +108,17 @@ def nothing(call: NumpyCall) -> None:
     """Make an optional that holds nothing."""
 
 
+def require(call: NumpyCall, holds: np.ndarray) -> tuple[Value, ...]:
+    """Make nothing.
+
+    Raises:
+        ModelError: The condition does not hold; the node that asks for it is at fault.
+    """
+    if not bool(holds):
+        raise ModelError(call.string("why"), where=call.string("of"))
+    return ()
+
+
 KERNELS = MappingProxyType(
     {
         (OWN_DOMAIN, "PackSequence"): pack_sequence,
@@ -117,5 +130,6 @@ KERNELS = MappingProxyType(
         (OWN_DOMAIN, "UnpackSequence"): unpacked,
         (OWN_DOMAIN, "MakeOptional"): made_optional,
         (OWN_DOMAIN, "Nothing"): nothing,
+        (OWN_DOMAIN, "Require"): require,
     }
 )
