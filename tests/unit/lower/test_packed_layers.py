@@ -27,7 +27,10 @@ from intarsia_loops.cpu.tiling import CpuTiling
 from intarsia_runtime.dtype import DType
 
 AVX512 = CpuTiling(lanes=16, rows=14)
-TILES = [RowTile(), RowTile(4, 16, 320), RowTile(2, 8, 64), RowTile(4, 8, 40), RowTile(3, 8, 48)]
+TILES = [
+    *(RowTile(), RowTile(4, 16, 320), RowTile(2, 8, 64), RowTile(4, 8, 40), RowTile(3, 8, 48)),
+    *(RowTile(4, 16, 80, 8), RowTile(4, 8, 40, 4)),
+]
 """All gates at a time, with one row more or not; one gate after the other; two at a time."""
 
 
@@ -77,8 +80,8 @@ def test_no_weight_is_packed_without_vectors() -> None:
         (AVX512, RowTile(4, 16, 320), RowTile(4, 16, 320)),
         (CpuTiling(lanes=16, rows=6), RowTile(4, 16, 320), RowTile(4, 16, 320)),
         (CpuTiling(lanes=4, rows=14), RowTile(4, 4, 80), RowTile(4, 4, 80)),
-        (CpuTiling(lanes=8, rows=6), RowTile(4, 16, 80), RowTile(2, 8, 64)),
-        (CpuTiling(lanes=4, rows=6), RowTile(4, 8, 40), RowTile(2, 4, 32)),
+        (CpuTiling(lanes=8, rows=6), RowTile(4, 16, 80, 8), RowTile(2, 8, 64)),
+        (CpuTiling(lanes=4, rows=6), RowTile(4, 8, 40, 4), RowTile(2, 4, 32)),
         (CpuTiling(lanes=4, rows=2), RowTile(1, 4), RowTile(1, 4)),
         (CpuTiling(lanes=1, rows=2), None, None),
     ],

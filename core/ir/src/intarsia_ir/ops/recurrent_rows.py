@@ -56,11 +56,13 @@ class RowTile(Struct, frozen=True):
         rows: Rows that go along together.
         width: Most columns of a gate: a vector, or two where registers do not hold all gates.
         sums: Most elements of a tile of several rows; it has as many gates at a time as fit.
+        lanes: Elements of a register, each of which is one sum of a tile of several rows.
     """
 
     rows: int = 1
     width: int = 16
     sums: int = 512
+    lanes: int = 16
 
     @property
     def joins(self) -> bool:

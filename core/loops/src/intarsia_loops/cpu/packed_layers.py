@@ -48,7 +48,7 @@ def row_tile(tiling: CpuTiling) -> RowTile | None:
     tile = byte_row_tile(tiling)
     if tile is None or tile.joins or tile.rows == 1:
         return tile
-    return RowTile(4, 2 * tiling.lanes, 10 * tiling.lanes)
+    return RowTile(4, 2 * tiling.lanes, 10 * tiling.lanes, tiling.lanes)
 
 
 def byte_row_tile(tiling: CpuTiling) -> RowTile | None:
