@@ -63,6 +63,23 @@ def sums(rule: Rule, scope: MemoryScope = MemoryScope.REGISTER, wide: int = LANE
     return PrimFunc("f", (w, out), 1, body)
 
 
+def rows() -> PrimFunc:
+    """``a[1] = w[0]; for k: (a[0] = a[1] + w[k]; a[1] = w[k])``; results are the rows of a."""
+    w, out = Buffer("w", (STEPS, LANES), F32), Buffer("out", (2 * LANES,), F32)
+    a = Buffer("a", (2, LANES), F32, MemoryScope.REGISTER)
+
+    def row(buffer: Buffer, number: int, value: PrimExpr) -> Stmt:
+        return Store(buffer, (index(number), Ramp(index(0), 1, LANES)), value)
+
+    def step(k: PrimExpr) -> Stmt:
+        total = row(a, 0, vector(a, 1, 0) + vector(w, k, 0))
+        return seq(total, row(a, 1, vector(w, k, 0)))
+
+    end = seq(*(put(out, vector(a, number, 0), number * LANES) for number in range(2)))
+    steps = serial(STEPS, step, "k")
+    return PrimFunc("f", (w, out), 1, allocate((a,), seq(row(a, 1, vector(w, 0, 0)), steps, end)))
+
+
 def loops(func: PrimFunc) -> list[int]:
     """Return of each loop over lanes how many vectors it writes."""
     lanes = [s for s in statements(func.body) if isinstance(s, For)]
@@ -88,11 +105,12 @@ def turned(total: PrimExpr, column: PrimExpr) -> PrimExpr:
 @pytest.mark.parametrize(
     ("func", "wanted"),
     [
-        (sums(plus), [2, 3]),  # both beginnings; the column and both sums
-        (sums(reduced), [2, 1, 1]),  # the column is whole before a sum reads all of it
-        (sums(turned), [2, 1, 1]),  # a vector that reads its own other lanes stays as it is
-        (sums(plus, wide=2 * LANES), [1, 1, 1]),  # half of an array is no register of its own
+        (sums(plus), [2, 3, 2]),  # both beginnings; the column and both sums; both copies
+        (sums(reduced), [2, 1, 1, 2]),  # the column is whole before a sum reads all of it
+        (sums(turned), [2, 1, 1, 2]),  # a vector that reads its own other lanes stays as it is
+        (sums(plus, wide=2 * LANES), [1, 1, 1, 1]),  # half of an array is no register of its own
         (sums(plus, MemoryScope.STACK), [1]),  # memory: only the column, which has a name
+        (rows(), [1, 1, 1, 2]),  # rows of an array, of which one reads the other, and their copies
     ],
 )
 def test_vectors_of_registers_share_a_loop(func: PrimFunc, wanted: list[int]) -> None:

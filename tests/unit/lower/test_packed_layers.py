@@ -43,6 +43,8 @@ TILES = [
     RowTile(2, 8, 64),
     RowTile(4, 8, 40),
     RowTile(3, 8, 48),
+    RowTile(4, 16, 80, lanes=8),
+    RowTile(4, 8, 40, lanes=4),
     RowTile(4, 16, 64, ends=8, lanes=4, lane=lane_of),
 ]
 """All gates at a time, with one row more or not; one gate after the other; two at a time; one by
@@ -101,7 +103,8 @@ def test_no_weight_is_packed_without_vectors() -> None:
             RowTile(4, 4, 80),
         ),
         (CpuTiling(lanes=8, rows=6), RowTile(4, 16, 80), RowTile(2, 8, 64)),
-        (CpuTiling(lanes=4, rows=6), RowTile(4, 8, 40), RowTile(2, 4, 32)),
+        (CpuTiling(8, 6, vector_types=True), RowTile(4, 16, 80, lanes=8), RowTile(2, 8, 64)),
+        (CpuTiling(lanes=4, rows=6), RowTile(4, 8, 40, lanes=8), RowTile(2, 4, 32)),
         (CpuTiling(lanes=4, rows=2), RowTile(1, 4), RowTile(1, 4)),
         (CpuTiling(lanes=1, rows=2), None, None),
     ],

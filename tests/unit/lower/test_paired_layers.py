@@ -93,7 +93,7 @@ def test_what_a_variable_stands_for_may_be_needed() -> None:
     assert names(body, x) == ["cpu.recurrent"] * 2
 
 
-@pytest.mark.parametrize("tile", [RowTile(), RowTile(4, 16, 320), RowTile(4, 8, 40)])
+@pytest.mark.parametrize("tile", [RowTile(), RowTile(4, 16, 320), RowTile(4, 8, 40, lanes=4)])
 @pytest.mark.parametrize("batch", [1, 2, 5])
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_loops_are_those_of_the_reference(kind: str, batch: int, tile: RowTile) -> None:

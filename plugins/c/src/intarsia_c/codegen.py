@@ -12,7 +12,7 @@ from .entry import print_entry
 from .package import SOURCES_ONLY, package
 from .sources import new_functions, print_sources
 from .target import COptions
-from .toolchain import compile_shared, compiler_version, needed_features
+from .toolchain import compile_shared, compiler_version, needed_features, vector_type_bytes
 
 
 def tir_codegen(module: TensorModule, target: Target[COptions]) -> CompiledUnit:
@@ -46,7 +46,7 @@ def c_sources(module: TensorModule, options: COptions) -> dict[str, str]:
     of one's own leaves it out.
     """
     interface = Interface(module.plan, options.prefix or "model")
-    functions = new_functions(module)
+    functions = new_functions(module, vector_type_bytes(options))
     entry = print_entry(module, interface, functions)
     return {
         "model.h": interface.header(),

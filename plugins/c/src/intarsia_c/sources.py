@@ -31,10 +31,15 @@ def _flat(function: PrimFunc) -> PrimFunc:
     return merge_lanes(simplify(split_registers(unroll(simplify(loop_over_lanes(function))))))
 
 
-def new_functions(module: TensorModule) -> Functions:
-    """Return what collects the small functions that a module's source calls."""
+def new_functions(module: TensorModule, vector_bytes: int = 0) -> Functions:
+    """Return what collects the small functions that a module's source calls.
+
+    Args:
+        module: What the backend compiles.
+        vector_bytes: Of the registers that vector types of GNU C may fill; 0 keeps the text to C99.
+    """
     known = called(_all_kernels(module))
-    return Functions(replace(C99, functions=C99.functions | known))
+    return Functions(replace(C99, functions=C99.functions | known, vector_bytes=vector_bytes))
 
 
 def _all_kernels(module: TensorModule) -> tuple[PrimFunc, ...]:

@@ -47,6 +47,7 @@ from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt, Store
 from ..tir.tensor import extents
+from ..tir.walk import rewrite
 from .recurrent_rows import Group, Rows, RowTile, over_rows
 
 _WIDTHS = (32, 16, 8, 4, 2, 1)
@@ -137,39 +138,46 @@ class Layer(Struct, frozen=True):
         starts: Sums,
         epilogue: Callable[[Sums], Stmt],
         apart: int | None = None,
+        *,
+        by_registers: bool = False,
     ) -> Stmt:
         """Add products of states with columns of the gates to ``starts``, for each state.
 
-        Columns of two gates are ``apart``, as far as the state is wide if not given.
+        Columns of two gates are ``apart``, as far as the state is wide if not given. The sums of a
+        gate are one vector; or ``by_registers``, several that are as wide as registers, one after
+        the other in what ``epilogue`` gets.
         """
         width = starts[0][0].lanes
+        lanes = min(width, self.tile.lanes) if by_registers else width
+        places = [(gate, first) for gate in gates for first in range(0, width, lanes)]
         sums = [
-            [Buffer(f"sum{gate}", (width,), DType.FLOAT32, MemoryScope.REGISTER) for gate in gates]
+            [
+                Buffer(f"sum{gate}", (lanes,), DType.FLOAT32, MemoryScope.REGISTER)
+                for gate, _ in places
+            ]
             for _ in states
         ]
-        current = [[items(buffer, index(0), width) for buffer in row] for row in sums]
-        lanes = self.tile.lanes if self._is_by_lanes else width
+        current = [[items(buffer, index(0), lanes) for buffer in row] for row in sums]
 
         def one(k: PrimExpr, factors: Sequence[PrimExpr]) -> Stmt:
             parts: list[Stmt] = []
-            for (number, gate), first in product(enumerate(gates), range(0, width, lanes)):
+            for number, (gate, first) in enumerate(places):
                 column = TirVar(f"column{gate}", DType.FLOAT32, lanes)
-                read = cast(
-                    self._column(k, gate, j, slice(first, first + lanes), apart), DType.FLOAT32
-                )
+                part = slice(first, first + lanes)
+                read = cast(self._column(k, gate, j, part, apart), DType.FLOAT32)
                 added = [
-                    set_items(own, index(first), items(own, index(first), lanes) + factor * column)
-                    for own, factor in zip((row[number] for row in sums), factors, strict=True)
+                    set_items(row[number], index(0), total[number] + factor * column)
+                    for row, total, factor in zip(sums, current, factors, strict=True)
                 ]
                 parts.append(lets((column,), (read,), seq(*added)))
             return seq(*parts)
 
         begin = [
-            set_items(buffer, index(0), start)
+            set_items(row[number], index(0), _vector(own[number * lanes // width], first, lanes))
             for row, own in zip(sums, starts, strict=True)
-            for buffer, start in zip(row, own, strict=True)
+            for number, (_, first) in enumerate(places)
         ]
-        body = seq(*begin, self._over_depth(states, width, one), epilogue(current))
+        body = seq(*begin, self._over_depth(states, lanes, one), epilogue(current))
         return allocate([buffer for row in sums for buffer in row], body)
 
     @property
@@ -227,6 +235,9 @@ class Layer(Struct, frozen=True):
         registers than there are: functions of gates are most of the code of a step, and would take
         several times as long to compile if written out for each row.
 
+        Each sum is a register: of sums two registers wide, which LLVM divides by itself, GCC 12
+        keeps some in memory (4 rows of 256 columns took 860 instead of 480 us for 20 steps).
+
         Args:
             group: The rows.
             gates: Numbers of the gates.
@@ -239,7 +250,8 @@ class Layer(Struct, frozen=True):
         """
         read = state or self.last
         ends = min(width, self.tile.ends)
-        if group.most == 1 and ends == width:
+        is_one = width <= self.tile.lanes or not self._is_by_lanes
+        if group.most == 1 and ends == width and is_one:
             return group.tiles(
                 lambda rows: self.products(
                     [read(rows[0])],
@@ -257,15 +269,16 @@ class Layer(Struct, frozen=True):
             def keep(sums: Sums) -> Stmt:
                 return seq(
                     *(
-                        set_items(kept, group.place(row), index(first + gate), index(0), total)
+                        set_items(kept, group.place(row), index(gate), index(column), total)
                         for row, own in zip(rows, sums, strict=True)
-                        for gate, total in enumerate(own)
+                        for (gate, column), total in zip(places, own, strict=True)
                     )
                 )
 
-            own = gates[first:last]
+            places = list(product(range(first, last), range(0, width, min(width, self.tile.lanes))))
+            own, states = gates[first:last], [read(row) for row in rows]
             starts = [[start(row, gate) for gate in own] for row in rows]
-            return self.products([read(row) for row in rows], own, j, starts, keep, apart)
+            return self.products(states, own, j, starts, keep, apart, by_registers=True)
 
         def tile(rows: Rows) -> Stmt:
             most = max(1, self.tile.sums // (len(rows) * width)) if len(rows) > 1 else len(gates)
@@ -464,6 +477,21 @@ def set_items(buffer: Buffer, *place: PrimExpr) -> Stmt:
 def _place(at: Sequence[PrimExpr | int], width: int) -> tuple[PrimExpr, ...]:
     where = [index(part) for part in at]
     return (*where[:-1], where[-1] if width == 1 else Ramp(where[-1], 1, width))
+
+
+def _vector(value: PrimExpr, first: int, lanes: int) -> PrimExpr:
+    """Return ``lanes`` elements of a vector of sums, loads and broadcasts, from ``first`` on."""
+
+    def part(node: PrimExpr) -> PrimExpr | None:
+        match node:
+            case Ramp():
+                return Ramp(node.base + first * node.stride, node.stride, lanes)
+            case Broadcast():
+                return Broadcast(node.value, lanes, node.dtype)
+            case _:
+                return None
+
+    return value if value.lanes == lanes else rewrite(value, part)
 
 
 def _sum_of(value: PrimExpr) -> PrimExpr:

@@ -76,7 +76,7 @@ class RowTile(Struct, frozen=True):
         width: Most columns of a gate: a vector, or two where registers do not hold all gates.
         sums: Most elements of a tile of several rows; it has as many gates at a time as fit.
         ends: Most columns whose functions are computed together.
-        lanes: Elements of a vector of a state that ``lane`` takes.
+        lanes: Elements of a register, each of which is one sum of a tile of several rows.
         lane: ``lane(element, number)``: lane ``number`` of the vector of a state that begins at
             ``element``, in all lanes, where instructions multiply by a lane of a register (NEON);
             ``None`` if elements are loaded one by one.
@@ -86,7 +86,7 @@ class RowTile(Struct, frozen=True):
     width: int = 16
     sums: int = 512
     ends: int = 32
-    lanes: int = 1
+    lanes: int = 16
     lane: Callable[[PrimExpr, int], PrimExpr | None] | None = None
 
     @property

@@ -71,6 +71,18 @@ class Functions(Struct):
             self.texts[name] = "\n".join([*lines, *(f"    {line}" for line in body), "}", ""])
         return name
 
+    def vector_type(self, dtype: DType, lanes: int) -> str:
+        """Return GNU C's type of a vector; with a ``u`` behind it, of one anywhere in memory."""
+        name = f"{PREFIX}{SHORT[dtype]}x{lanes}"
+        if name not in self.texts:
+            of, size = self.spelling.values[dtype], lanes * dtype.bytes
+            kinds = ((name, ""), (f"{name}u", f", aligned({dtype.bytes}), may_alias"))
+            self.texts[name] = "".join(
+                f"typedef {of} {kind} __attribute__((vector_size({size}){more}));\n"
+                for kind, more in kinds
+            )
+        return name
+
     def extreme(self, op: BinaryOp, dtype: DType) -> str:
         """Return the function for ``MIN`` or ``MAX``; of floats, NaN wins."""
         dtype = computed(dtype)

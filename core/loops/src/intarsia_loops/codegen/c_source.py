@@ -40,8 +40,10 @@ from intarsia_runtime.errors import UnsupportedError
 
 from .c_functions import Functions
 from .c_values import ExpressionWriter
+from .c_vectors import VectorWriter
 from .lanes import lane_of
 from .names import Names, bare
+from .vector_loops import VectorLoops, find_vectors
 
 _KEYWORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int
@@ -72,7 +74,11 @@ def print_kernel(function: PrimFunc, functions: Functions) -> str:
     spelling = functions.spelling
     words = RESERVED | frozenset(spelling.intrinsics.values()) | spelling.functions
     words |= spelling.reserved
-    return _KernelSource(ExpressionWriter(functions, Names(words))).function(function)
+    v = ExpressionWriter(functions, Names(words))
+    found = VectorLoops()
+    if spelling.vector_bytes:
+        found = find_vectors(function.body, spelling.vector_bytes)
+    return _KernelSource(v, VectorWriter(v, found)).function(function)
 
 
 def expand_intrinsics(function: PrimFunc, rules: Mapping[Intrinsic, IntrinsicRule]) -> PrimFunc:
@@ -101,6 +107,7 @@ _FEW_LANES = 4
 
 class _KernelSource(Struct):
     v: ExpressionWriter
+    vectors: VectorWriter
     _pooled: int = 0
 
     def function(self, function: PrimFunc) -> str:
@@ -185,10 +192,18 @@ class _KernelSource(Struct):
             v.write(f"{name}({', '.join(args)});")
 
     def _loop(self, loop: For) -> None:
-        v = self.v
         if loop.kind is ForKind.BOUND:
             self._bound(loop)
-            return
+        elif loop in self.vectors.found.loops:
+            self.vectors.loop(loop)
+        elif loop.kind is ForKind.VECTORIZED:
+            with self.vectors.spilled(loop):
+                self._counted(loop)
+        else:
+            self._counted(loop)
+
+    def _counted(self, loop: For) -> None:
+        v = self.v
         with v.statement(loop.extent):
             extent = v.position(loop.extent)
         name = v.names.fresh(loop.var.name)
@@ -258,7 +273,7 @@ class _KernelSource(Struct):
         if buffer.scope is MemoryScope.SHARED and v.spelling.pool:
             v.write(f"{kind} *const {name} = ({kind} *)({v.spelling.pool} + {self._pooled});")
             self._pooled += pooled_bytes(buffer)
-        else:
+        elif not self.vectors.declare(buffer, name):
             v.write(f"{before}{kind} {name}[{max(1, buffer.elements)}];")
         self.stmt(stmt.body)
         if buffer not in v.used:

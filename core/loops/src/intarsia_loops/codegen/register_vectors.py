@@ -26,7 +26,8 @@ from .lanes import lane_of
 
 
 def loop_over_lanes(function: PrimFunc) -> PrimFunc:
-    """Return ``function`` with loops over lanes in the place of vectors of REGISTER buffers.
+    """Return ``function`` with loops over lanes in the place of vectors of REGISTER buffers, and of
+    their copies to memory.
 
     A vector with a name becomes such a buffer.
     """
@@ -35,7 +36,7 @@ def loop_over_lanes(function: PrimFunc) -> PrimFunc:
 
 
 def _rewritten(stmt: Stmt) -> Stmt | None:
-    if not isinstance(stmt, Seq) and not _is_named(stmt) and not _is_kept(stmt):
+    if not isinstance(stmt, Seq) and not (_is_named(stmt) or _is_kept(stmt) or _is_copied(stmt)):
         return None
     run = _Run()
     run.add(stmt)
@@ -70,9 +71,10 @@ class _Run(Struct):
             self.named.append(kept)
             self.add(Store(kept, whole, stmt.value))
             self.add(substitute_stmt(stmt.body, {var: read}))
-        elif isinstance(stmt, Store) and _is_kept(stmt):
-            lane, lanes = TirVar("lane"), stmt.buffer.shape[0]
-            own = Store(stmt.buffer, (lane,), lane_of(stmt.value, lane))
+        elif isinstance(stmt, Store) and (_is_kept(stmt) or _is_copied(stmt)):
+            lane, lanes = TirVar("lane"), stmt.indices[-1].lanes
+            place = tuple(lane_of(at, lane) for at in stmt.indices)
+            own = Store(stmt.buffer, place, lane_of(stmt.value, lane))
             self.body.append(For(lane, IntImm(lanes), ForKind.VECTORIZED, own))
         else:
             self.body.append(replace_statements(stmt, _rewritten))
@@ -93,6 +95,16 @@ def _is_kept(stmt: Stmt) -> bool:
     return all(_is_whole(at, buffer) for at in (stmt.indices, *own)) and _is_by_lanes(stmt.value)
 
 
+def _is_copied(stmt: Stmt) -> bool:
+    """Whether a statement writes all of a REGISTER buffer to memory."""
+    match stmt:
+        case Store(value=Load(buffer=buffer, indices=at)):
+            is_register = buffer.scope is MemoryScope.REGISTER and buffer is not stmt.buffer
+            return is_register and _is_whole(at, buffer)
+        case _:
+            return False
+
+
 def _is_by_lanes(value: PrimExpr) -> bool:
     return not any(isinstance(node, ReduceLanes | CallTarget) for node in post_order(value))
 
@@ -102,9 +114,9 @@ def _whole(lanes: int) -> tuple[PrimExpr, ...]:
 
 
 def _is_whole(at: tuple[PrimExpr, ...], buffer: Buffer) -> bool:
-    """Whether a place is all of a buffer, which has more than one element."""
+    """Whether a place is all of a buffer's last dimension, of more than one element."""
     match at:
-        case (Ramp(base=IntImm(value=0), stride=1, lanes=lanes),):
-            return buffer.shape == (lanes,)
+        case (*_, Ramp(base=IntImm(value=0), stride=1, lanes=lanes)):
+            return buffer.shape[-1] == lanes and all(part.lanes == 1 for part in at[:-1])
         case _:
             return False

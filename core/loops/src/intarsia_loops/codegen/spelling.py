@@ -61,6 +61,8 @@ class Spelling(Struct, frozen=True):
         unroll: Line in front of a loop that the compiler shall write out; none if empty.
         lanes: Word in front of a loop over few lanes that the compiler shall not write out before
             it looks for vectors; none if empty.
+        vector_bytes: Bytes of a register that a vector type of GNU C fills; 0 leaves vectors to the
+            compiler.
         reserved: Words that no variable is called, besides C's and the functions above.
         for_m_profile: Whether compilers for Arm's M profile read it too: a function may have a form
             of that profile's instructions.
@@ -84,6 +86,7 @@ class Spelling(Struct, frozen=True):
     threads: Mapping[Thread, str] = field(default_factory=lambda: MappingProxyType({}))
     unroll: str = ""
     lanes: str = ""
+    vector_bytes: int = 0
     reserved: frozenset[str] = field(default_factory=frozenset[str])
     for_m_profile: bool = False
 

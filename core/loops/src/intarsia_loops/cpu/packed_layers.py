@@ -49,10 +49,12 @@ def row_tile(tiling: CpuTiling) -> RowTile | None:
     tile = byte_row_tile(tiling)
     if tile is None or tile.rows == 1:
         return tile
+    lanes = tiling.lanes
     if tiling.left_lanes is not None:
-        lanes = tiling.lanes
         return RowTile(4, 4 * lanes, 16 * lanes, 2 * lanes, lanes, tiling.left_lanes)
-    return tile if tile.joins else RowTile(4, 2 * tiling.lanes, 10 * tiling.lanes)
+    if tile.joins:
+        return tile
+    return RowTile(4, 2 * lanes, 10 * lanes, lanes=lanes if tiling.vector_types else 2 * lanes)
 
 
 def byte_row_tile(tiling: CpuTiling) -> RowTile | None:

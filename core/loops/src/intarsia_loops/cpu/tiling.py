@@ -71,6 +71,8 @@ class CpuTiling(Struct, frozen=True):
         transpose_registers: ``transpose_registers(rows, write)`` transposes a square of vectors,
             one a row, and has ``write(i, column)`` store column ``i``; ``None`` if it cannot.
         shares_tiles: Whether kernels may call procedures (``shared_tiles.py``).
+        vector_types: Whether loops over registers are written with vector types, so that sums of
+            a tile are a register each.
     """
 
     lanes: int
@@ -97,6 +99,7 @@ class CpuTiling(Struct, frozen=True):
         Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt] | None
     ) = None
     shares_tiles: bool = False
+    vector_types: bool = False
 
     @property
     def ordered(self) -> OrderedDot | None:

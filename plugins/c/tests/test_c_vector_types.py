@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Register tiles as vector types of GNU C: where they are written, and what they compute."""
+
+from __future__ import annotations
+
+import zipfile
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper
+
+import intarsia
+from intarsia.target.detect import machine_facts
+from intarsia_c.target import COptions
+from intarsia_c.toolchain import vector_type_bytes
+
+from .calling import STRICT
+from .made_models import weight
+
+HASWELL = f"c -opt-level=2 -cflags={','.join(('-march=haswell', *STRICT))}"
+VECTORS = ("ix_f32x8 acc_0", "ix_f32x8 sum0")
+IS_X86 = "avx2" in machine_facts().features
+
+NODES = {
+    "product": ("MatMul", {}, (13, 40), [(40, 50)]),
+    "conv": ("Conv", {}, (1, 24, 9, 11), [(24, 24, 3, 3), (24,)]),
+    "depthwise": ("Conv", {"group": 16, "pads": [1] * 4}, (1, 16, 28, 28), [(16, 1, 3, 3)]),
+    "lstm": ("LSTM", {"hidden_size": 20}, (4, 3, 6), [(1, 80, 6), (1, 80, 20)]),
+    "rnn": ("RNN", {"hidden_size": 40}, (4, 7, 6), [(1, 40, 6), (1, 40, 40)]),
+}
+"""What a model has: operator, attributes, shape of the input, shapes of the weights."""
+
+
+def made(name: str) -> tuple[onnx.ModelProto, np.ndarray]:
+    op, attributes, shape, weights = NODES[name]
+    given = [weight(f"w{number}", *dims) for number, dims in enumerate(weights)]
+    node = helper.make_node(op, ["x", *(each.name for each in given)], ["y"], **attributes)
+    x, y = (
+        helper.make_tensor_value_info(value, onnx.TensorProto.FLOAT, dims)
+        for value, dims in (("x", shape), ("y", None))
+    )
+    graph = helper.make_graph([node], name, [x], [y], initializer=given)
+    opset = [helper.make_opsetid("", 17)]
+    data = np.random.default_rng(3).standard_normal(shape, np.float32)
+    return helper.make_model(graph, opset_imports=opset, ir_version=9), data
+
+
+@pytest.mark.skipif(not IS_X86, reason="the processor has no AVX2")
+@pytest.mark.parametrize("name", NODES)
+def test_tiles_are_vectors_and_right(tmp_path, name: str) -> None:
+    model, x = made(name)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    (want,) = session.run(None, {"x": x})
+    artifact = intarsia.build(intarsia.from_onnx(model), target=HASWELL).save(tmp_path / "a")
+    (got,) = intarsia.load(artifact).run({"x": x}).values()
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    with zipfile.ZipFile(artifact) as archive:
+        text = archive.read("units/main/model.c").decode()
+    assert any(declared in text for declared in VECTORS)
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        (COptions(cflags=("-mavx2",)), 32),
+        (COptions(cflags=("-mavx512f",)), 0),  # 16 of 32 registers would do
+        (COptions(cflags=("-msse4.1",)), 0),
+        (COptions(cflags=("-mavx2",), freestanding=True), 0),
+        (COptions(cc="/nowhere/cc"), 0),  # compiling will say so
+    ],
+)
+@pytest.mark.skipif(not IS_X86, reason="the compiler has no AVX2")
+def test_who_gets_vector_types(options: COptions, size: int) -> None:
+    assert vector_type_bytes(options) == size
