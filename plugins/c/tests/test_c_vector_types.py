@@ -26,6 +26,7 @@ IS_X86 = "avx2" in machine_facts().features
 NODES = {
     "product": ("MatMul", {}, (13, 40), [(40, 50)]),
     "conv": ("Conv", {}, (1, 24, 9, 11), [(24, 24, 3, 3), (24,)]),
+    "first": ("Conv", {"strides": [2, 2], "pads": [3] * 4}, (1, 3, 40, 40), [(32, 3, 7, 7)]),
     "depthwise": ("Conv", {"group": 16, "pads": [1] * 4}, (1, 16, 28, 28), [(16, 1, 3, 3)]),
     "lstm": ("LSTM", {"hidden_size": 20}, (4, 3, 6), [(1, 80, 6), (1, 80, 20)]),
     "rnn": ("RNN", {"hidden_size": 40}, (4, 7, 6), [(1, 40, 6), (1, 40, 40)]),

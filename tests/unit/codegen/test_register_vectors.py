@@ -108,7 +108,8 @@ def turned(total: PrimExpr, column: PrimExpr) -> PrimExpr:
         (sums(plus), [2, 3, 2]),  # both beginnings; the column and both sums; both copies
         (sums(reduced), [2, 1, 1, 2]),  # the column is whole before a sum reads all of it
         (sums(turned), [2, 1, 1, 2]),  # a vector that reads its own other lanes stays as it is
-        (sums(plus, wide=2 * LANES), [1, 1, 1, 1]),  # half of an array is no register of its own
+        (sums(plus, wide=2 * LANES), [2, 3, 2]),  # half of an array is a register
+        (sums(plus, wide=LANES + 4), [1, 1, 1, 1]),  # what does not divide an array is none
         (sums(plus, MemoryScope.STACK), [1]),  # memory: only the column, which has a name
         (rows(), [1, 1, 1, 2]),  # rows of an array, of which one reads the other, and their copies
     ],

@@ -26,8 +26,15 @@ from .spelling import C99, KERNEL
 from .stages import CHECKED_SIZES, print_stage_sizes
 
 
-def _flat(function: PrimFunc) -> PrimFunc:
-    """Write short loops out, with sums in arrays that a compiler keeps in registers."""
+def _flat(function: PrimFunc, *, vector_types: bool) -> PrimFunc:
+    """Write short loops out, with sums in arrays that a compiler keeps in registers.
+
+    Where these may be vector types, loops are written out first: then the vectors of one large
+    array are known by their numbers (7x7, stride 2, of 3 to 32 channels: 7.6 to 0.43 ms by AVX2,
+    Zen 4). Of loops over lanes, GCC 12 makes worse code than of such an array with AVX-512 (1.25).
+    """
+    if vector_types:
+        function = unroll(simplify(function))
     return merge_lanes(simplify(split_registers(unroll(simplify(loop_over_lanes(function))))))
 
 
@@ -67,9 +74,12 @@ def print_sources(
         UnsupportedError: A kernel uses an operation that C has not.
     """
     functions = new_functions(module) if functions is None else functions
+    vector_types = functions.spelling.vector_bytes > 0
     rules = {**RULES, **module.rules}
     kernels = [
-        print_kernel(expand_intrinsics(_flat(function), rules), functions)
+        print_kernel(
+            expand_intrinsics(_flat(function, vector_types=vector_types), rules), functions
+        )
         for function in _all_kernels(module)
     ]
     sizes = _plan_sizes(module.plan, functions, is_static=face.is_bounded)

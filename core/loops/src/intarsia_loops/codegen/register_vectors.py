@@ -114,9 +114,10 @@ def _whole(lanes: int) -> tuple[PrimExpr, ...]:
 
 
 def _is_whole(at: tuple[PrimExpr, ...], buffer: Buffer) -> bool:
-    """Whether a place is all of a buffer's last dimension, of more than one element."""
+    """Whether a place is one of the vectors that a buffer's last dimension is divided into."""
     match at:
-        case (*_, Ramp(base=IntImm(value=0), stride=1, lanes=lanes)):
-            return buffer.shape[-1] == lanes and all(part.lanes == 1 for part in at[:-1])
+        case (*outer, Ramp(base=IntImm(value=first), stride=1, lanes=lanes)):
+            divided = first % lanes == buffer.shape[-1] % lanes == 0
+            return divided and all(part.lanes == 1 for part in outer)
         case _:
             return False
