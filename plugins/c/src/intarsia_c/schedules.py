@@ -27,7 +27,7 @@ from .dot_micro_kernels import dot_micro_kernel
 from .float_micro_kernels import float_micro_kernel
 from .row_schedules import RowSchedules
 from .target import COptions
-from .toolchain import vector_bytes, vector_type_bytes
+from .toolchain import ZMM_BYTES, vector_bytes, vector_type_bytes
 
 _SQUARE = 4
 _SMALL_STRIP = 6 * 1024  # a few rows of an image: such machines have 64 KiB or little more
@@ -52,8 +52,8 @@ def cpu_tiling(options: COptions, dtype: DType = DType.FLOAT32) -> CpuTiling:
         return CpuTiling(lanes, 2, strip_bytes=_SMALL_STRIP, int8x4=int8x4, row_kernel=row_kernel)
     # C compilers find better instructions for the sum of a single row than four bytes by shifts.
     int8x4 = Int8x4(load_word, dot4_by_shifts, least_rows=4)
-    lanes, has_types = max(1, vector_bytes(options) // dtype.bytes), vector_type_bytes(options) > 0
-    return CpuTiling(lanes, 6, int8x4=int8x4, vector_types=has_types)
+    lanes, size = max(1, vector_bytes(options) // dtype.bytes), vector_type_bytes(options)
+    return CpuTiling(lanes, 6, int8x4=int8x4, vector_types=0 < size < ZMM_BYTES)
 
 
 def load_word(first: PrimExpr) -> PrimExpr:

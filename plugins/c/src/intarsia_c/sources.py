@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from intarsia_ir.tir.buffer import MemoryScope
+from intarsia_ir.tir.expr import Ramp
 from intarsia_ir.tir.forward import procedures
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import TensorModule
@@ -12,6 +14,8 @@ from intarsia_ir.tir.passes.merge_lanes import merge_lanes
 from intarsia_ir.tir.passes.simplify import simplify
 from intarsia_ir.tir.passes.split_registers import split_registers
 from intarsia_ir.tir.passes.unroll import unroll
+from intarsia_ir.tir.stmt import Store
+from intarsia_ir.tir.walk import statements
 from intarsia_loops.codegen.c_functions import Functions
 from intarsia_loops.codegen.c_interface import Interface
 from intarsia_loops.codegen.c_source import expand_intrinsics, print_kernel
@@ -24,6 +28,7 @@ from .open_sizes import CFrame, print_plan_sizes
 from .procedures import called, print_procedures
 from .spelling import C99, KERNEL
 from .stages import CHECKED_SIZES, print_stage_sizes
+from .toolchain import ZMM_BYTES
 
 
 def _flat(function: PrimFunc, *, vector_types: bool) -> PrimFunc:
@@ -31,11 +36,29 @@ def _flat(function: PrimFunc, *, vector_types: bool) -> PrimFunc:
 
     Where these may be vector types, loops are written out first: then the vectors of one large
     array are known by their numbers (7x7, stride 2, of 3 to 32 channels: 7.6 to 0.43 ms by AVX2,
-    Zen 4). Of loops over lanes, GCC 12 makes worse code than of such an array with AVX-512 (1.25).
+    Zen 4).
     """
     if vector_types:
         function = unroll(simplify(function))
     return merge_lanes(simplify(split_registers(unroll(simplify(loop_over_lanes(function))))))
+
+
+def _takes_vector_types(function: PrimFunc, size: int) -> bool:
+    """Whether vectors of a kernel are vector types of so many bytes.
+
+    Of the 32 registers of AVX-512, GCC 12 gives vector types 16 alone: a product takes 1.25 times
+    as long as with loops over lanes. Of vectors that are parts of an array it makes far worse from
+    loops: 5x5 of one channel takes 0.07 with vector types (Zen 4).
+    """
+    if size < ZMM_BYTES:
+        return size > 0
+    return any(
+        isinstance(stmt, Store)
+        and stmt.buffer.scope is MemoryScope.REGISTER
+        and isinstance(stmt.indices[-1], Ramp)
+        and stmt.indices[-1].lanes < stmt.buffer.elements
+        for stmt in statements(function.body)
+    )
 
 
 def new_functions(module: TensorModule, vector_bytes: int = 0) -> Functions:
@@ -74,14 +97,12 @@ def print_sources(
         UnsupportedError: A kernel uses an operation that C has not.
     """
     functions = new_functions(module) if functions is None else functions
-    vector_types = functions.spelling.vector_bytes > 0
     rules = {**RULES, **module.rules}
-    kernels = [
-        print_kernel(
-            expand_intrinsics(_flat(function, vector_types=vector_types), rules), functions
-        )
-        for function in _all_kernels(module)
-    ]
+    kernels: list[str] = []
+    for function in _all_kernels(module):
+        vector_types = _takes_vector_types(function, functions.spelling.vector_bytes)
+        flat = expand_intrinsics(_flat(function, vector_types=vector_types), rules)
+        kernels.append(print_kernel(flat, functions, vector_types=vector_types))
     sizes = _plan_sizes(module.plan, functions, is_static=face.is_bounded)
     opened = module.plan.open
     frame = None if opened is None or not face.is_bounded else CFrame(functions, opened)

@@ -25,6 +25,9 @@ FLAGS = (
 )
 """Flags of every compilation, in front of the user's."""
 
+ZMM_BYTES = 64
+"""Bytes of a register of AVX-512."""
+
 
 def compile_shared(files: Mapping[str, bytes], source: str, options: COptions) -> bytes:
     """Return a shared library made of one source; equal bytes for equal input.
@@ -60,18 +63,16 @@ def processor_flags(options: COptions) -> tuple[str, ...]:
 
 def vector_bytes(options: COptions) -> int:
     """Return the width of the vectors that loops are made for; 32 if nobody knows better."""
-    return 64 if "avx512f" in _features(options) else 32
+    return ZMM_BYTES if "avx512f" in _features(options) else 32
 
 
 def vector_type_bytes(options: COptions) -> int:
-    """Return the width of the registers that vector types of GNU C shall fill: those of AVX2.
+    """Return the width of the registers that vector types of GNU C may fill, from AVX2 on.
 
-    0 leaves vectors to the compiler: in sources that any compiler may read, where registers are
-    narrower than the loops' vectors, and with AVX-512, of whose 32 registers GCC 12 gives vector
-    types only 16, and then has too few of them (a convolution took 89 instead of 66 us).
+    0 leaves vectors to the compiler: in sources that any compiler may read, and where registers are
+    narrower than the loops' vectors.
     """
-    features = _features(options)
-    return 32 if "avx2" in features and "avx512f" not in features else 0
+    return vector_bytes(options) if "avx2" in _features(options) else 0
 
 
 def _features(options: COptions) -> tuple[str, ...]:

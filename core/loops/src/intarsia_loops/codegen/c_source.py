@@ -60,12 +60,13 @@ def kernel_name(function: PrimFunc) -> str:
     return f"kernel_{function.name}"
 
 
-def print_kernel(function: PrimFunc, functions: Functions) -> str:
+def print_kernel(function: PrimFunc, functions: Functions, *, vector_types: bool = True) -> str:
     """Return a kernel as a function of pointers, to inputs, outputs and scratch, and of sizes.
 
     Args:
         function: The kernel; intrinsics with a rule have been expanded.
         functions: Collects the small functions that the text calls.
+        vector_types: Whether vectors may be of the spelling's vector types, if it has some.
 
     Raises:
         VerifyError: It uses what is not in scope.
@@ -76,7 +77,7 @@ def print_kernel(function: PrimFunc, functions: Functions) -> str:
     words |= spelling.reserved
     v = ExpressionWriter(functions, Names(words))
     found = VectorLoops()
-    if spelling.vector_bytes:
+    if spelling.vector_bytes and vector_types:
         found = find_vectors(function.body, spelling.vector_bytes)
     return _KernelSource(v, VectorWriter(v, found)).function(function)
 
