@@ -24,12 +24,11 @@ from ..tir.stmt import Stmt
 from .arrays import Array, sigmoid
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
+from .recurrent_gru import gru_after, gru_before
 from .recurrent_loops import (
     Layer,
     Update,
     buffer_of,
-    gru_after,
-    gru_before,
     items,
     layer_loops,
     set_items,

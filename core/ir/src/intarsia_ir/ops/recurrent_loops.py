@@ -248,8 +248,7 @@ class Layer(Struct, frozen=True):
             state: Reads elements of the state of a row; of the one before the step if not given.
             apart: Columns from one gate to the next, as far as the state is wide if not given.
         """
-        read = state or self.last
-        ends = min(width, self.tile.ends)
+        read, ends = state or self.last, min(width, self.tile.ends)
         is_one = width <= self.tile.lanes or not self._is_by_lanes
         if group.most == 1 and ends == width and is_one:
             return group.tiles(
@@ -264,40 +263,16 @@ class Layer(Struct, frozen=True):
             )
         shape = (group.most, len(gates), width)
         kept = Buffer("kept", shape, DType.FLOAT32, MemoryScope.STACK)
+        sums = _KeptSums(self, group, gates, j, kept)
 
-        def part(rows: Rows, first: int, last: int) -> Stmt:
-            def keep(sums: Sums) -> Stmt:
-                return seq(
-                    *(
-                        set_items(kept, group.place(row), index(gate), index(column), total)
-                        for row, own in zip(rows, sums, strict=True)
-                        for (gate, column), total in zip(places, own, strict=True)
-                    )
-                )
-
-            places = list(product(range(first, last), range(0, width, min(width, self.tile.lanes))))
-            own, states = gates[first:last], [read(row) for row in rows]
-            starts = [[start(row, gate) for gate in own] for row in rows]
-            return self.products(states, own, j, starts, keep, apart, by_registers=True)
+        def part(rows: Rows, some: slice) -> Stmt:
+            starts = [[start(row, gate) for gate in gates[some]] for row in rows]
+            return sums.part(rows, [read(row) for row in rows], some, starts, apart)
 
         def tile(rows: Rows) -> Stmt:
-            most = max(1, self.tile.sums // (len(rows) * width)) if len(rows) > 1 else len(gates)
-            together = -(-len(gates) // -(-len(gates) // most))
-            firsts = range(0, len(gates), together)
-            return seq(*(part(rows, n, min(n + together, len(gates))) for n in firsts))
+            return seq(*(part(rows, some) for some in sums.parts(len(rows))))
 
-        def ended(row: PrimExpr, first: PrimExpr) -> Stmt:
-            names = [TirVar(f"total{gate}", DType.FLOAT32, ends) for gate in gates]
-            place = group.place(row)
-            values = [items(kept, place, gate, first, ends) for gate in range(len(gates))]
-            return lets(names, values, one(row, j + first, names))
-
-        def end(row: PrimExpr) -> Stmt:
-            if ends == width:
-                return ended(row, index(0))
-            return serial(width // ends, lambda n: ended(row, n * ends), "end")
-
-        return allocate([kept], seq(group.tiles(tile), group.rows(end)))
+        return allocate([kept], seq(group.tiles(tile), sums.end(ends, one)))
 
     def _column(
         self, k: PrimExpr, gate: int, j: PrimExpr, part: slice, apart: int | None
@@ -313,71 +288,71 @@ class Layer(Struct, frozen=True):
         return items(self.weight, j // block, index(gate), k, j % block + first, width)
 
 
-def gru_before(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
-    """A step whose reset gate multiplies the product with the state."""
-    bias, hidden = layer.given[3], layer.hidden
+class _KeptSums(Struct, frozen=True):
+    """Sums of several rows between the products and what becomes of them.
 
-    def block(j: PrimExpr, width: int) -> Stmt:
-        def start(row: PrimExpr, gate: int) -> PrimExpr:
-            own = items(bias, j + gate * hidden, width)
-            return own if gate == 2 else layer.gate(at, row, gate, j, width) + own
+    Attributes:
+        layer: Has the products.
+        group: The rows.
+        gates: Numbers of the gates.
+        j: The first of some columns, of each gate.
+        kept: The sums ``[rows, gates, columns]``.
+    """
 
-        def one(row: PrimExpr, j: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
-            width = sums[0].lanes
-            reset = sigmoid_of(layer.limited(sums[1]))
-            inner = layer.limited(layer.gate(at, row, 2, j, width) + reset * sums[2])
-            old = items(layer.final, row, j, width)
+    layer: Layer
+    group: Group
+    gates: Sequence[int]
+    j: PrimExpr
+    kept: Buffer
 
-            def put(new: PrimExpr) -> Stmt:
-                update = sigmoid_of(layer.limited(sums[0]))
-                return layer.put(at, row, j, new + update * (old - new))
+    def parts(self, rows: int) -> list[slice]:
+        """Return which gates of a tile of rows are multiplied together: as many as fit."""
+        count, width = len(self.gates), self.kept.shape[2]
+        most = max(1, self.layer.tile.sums // (rows * width)) if rows > 1 else count
+        together = -(-count // -(-count // most))
+        return [slice(n, min(n + together, count)) for n in range(0, count, together)]
 
-            return let(tanh_of(inner), put, "new")
+    def part(
+        self,
+        rows: Rows,
+        states: Sequence[Reader],
+        some: slice,
+        starts: Sums,
+        apart: int | None,
+    ) -> Stmt:
+        """Multiply the states of rows with some gates, and keep the sums."""
+        width = self.kept.shape[2]
+        columns = range(0, width, min(width, self.layer.tile.lanes))
+        places = list(product(range(some.start, some.stop), columns))
 
-        return layer.updates(group, range(3), j, width, start, one)
-
-    return layer.over(block)
-
-
-def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
-    """A step whose reset gate multiplies the state."""
-    bias, hidden = layer.given[3], layer.hidden
-    update, reset = (
-        Buffer(name, (group.most, hidden), DType.FLOAT32, MemoryScope.STACK)
-        for name in ("update", "reset")
-    )
-
-    def start(j: PrimExpr, width: int, row: PrimExpr, gate: int) -> PrimExpr:
-        return layer.gate(at, row, gate, j, width) + items(bias, j + gate * hidden, width)
-
-    def gates(j: PrimExpr, width: int) -> Stmt:
-        def one(row: PrimExpr, j: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
-            old = items(layer.final, row, j, sums[0].lanes)
-            z, r = (sigmoid_of(layer.limited(total)) for total in sums)
-            kept = set_items(reset, group.place(row), j, r * old)
-            return seq(set_items(update, group.place(row), j, z), kept)
-
-        return layer.updates(group, range(2), j, width, partial(start, j, width), one)
-
-    def new(j: PrimExpr, width: int) -> Stmt:
-        def one(row: PrimExpr, j: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
-            width = sums[0].lanes
-            old, part = (
-                items(layer.final, row, j, width),
-                items(update, group.place(row), j, width),
+        def keep(sums: Sums) -> Stmt:
+            return seq(
+                *(
+                    set_items(self.kept, self.group.place(row), index(gate), index(column), total)
+                    for row, own in zip(rows, sums, strict=True)
+                    for (gate, column), total in zip(places, own, strict=True)
+                )
             )
 
-            def put(value: PrimExpr) -> Stmt:
-                return layer.put(at, row, j, value + part * (old - value))
+        gates = self.gates[some]
+        return self.layer.products(states, gates, self.j, starts, keep, apart, by_registers=True)
 
-            return let(tanh_of(layer.limited(sums[0])), put, "new")
+    def end(self, ends: int, one: Update) -> Stmt:
+        """Do ``one`` with the sums of each row, ``ends`` columns at a time."""
+        width = self.kept.shape[2]
 
-        def state(row: PrimExpr) -> Reader:
-            return partial(load, reset, group.place(row))
+        def ended(row: PrimExpr, first: PrimExpr) -> Stmt:
+            names = [TirVar(f"total{gate}", DType.FLOAT32, ends) for gate in self.gates]
+            place = self.group.place(row)
+            values = [items(self.kept, place, n, first, ends) for n in range(len(self.gates))]
+            return lets(names, values, one(row, self.j + first, names))
 
-        return layer.updates(group, (2,), j, width, partial(start, j, width), one, state)
+        def each(row: PrimExpr) -> Stmt:
+            if ends == width:
+                return ended(row, index(0))
+            return serial(width // ends, lambda n: ended(row, n * ends), "end")
 
-    return allocate((update, reset), seq(layer.over(gates), layer.over(new)))
+        return self.group.rows(each)
 
 
 def layer_loops(

@@ -77,8 +77,7 @@ def register_tile(
 
     Args:
         tiling: Tile of the machine.
-        rows: Of this tile.
-        columns: Of this tile; lanes behind them are not stored.
+        rows, columns: Of this tile; lanes behind the columns are not stored.
         largest: Rows and columns of the kernel's largest tile, whose order of sums all tiles have.
         steps: Extents of the loops over K, outermost first; ``divisor`` divides an open last one.
         left: ``left(row, step)``: the element of A to broadcast.
@@ -94,8 +93,7 @@ def register_tile(
     partial_sums, extents = _partial_sums(tiling, largest, steps, initial or words, divisor)
     acc = _accumulators(partial_sums * rows, columns, lanes, dtype)
     by_lanes = lane_loop(tiling, acc, (rows, _unrolled_rows), (left, right), steps, fetched)
-    own = None if words is not None else row_kernel(tiling, acc, rows, (left, right), steps)
-    innermost = tiling.micro_kernel or own
+    innermost = tiling.micro_kernel or row_kernel(tiling, acc, rows, (left, right), steps)
 
     def nest(step: tuple[PrimExpr, ...]) -> Stmt:
         if by_lanes is not None:

@@ -92,8 +92,8 @@ class _PairedTile(Struct, frozen=True):
     def gather(self) -> Stmt:
         """Add the sums of pairs to those of rows.
 
-        The second row comes first: LLVM makes the first one of what is left by an insertion, which
-        would take a copy of it before.
+        The second row comes first: LLVM then makes the first one by an insertion into the same
+        register, which would take a copy of it before.
         """
         kind, exchange = self.sums.dtype, self.unit.exchange
         made: list[Stmt] = []
