@@ -185,6 +185,8 @@ def _slide(work: Planes, tiling: CpuTiling, place: _Place) -> Stmt:
         ]
         return let_all(own, piece(start, 1, taps))
 
+    if not work.counts:
+        return _pieces(index(0), place.count, tiling.lanes, inner)
     begin, end = _interior(work, place)
     bound = [(taps_of_row, rows), (low, begin), (count, maximum(end - low, 0))]
     edges = serial(place.count - count, edge, "x")
@@ -193,8 +195,6 @@ def _slide(work: Planes, tiling: CpuTiling, place: _Place) -> Stmt:
 
 def _interior(work: Planes, place: _Place) -> tuple[PrimExpr, PrimExpr]:
     """Return the results of a tile whose taps all count: the first, and the one behind the last."""
-    if not work.counts:
-        return index(0), place.count
     stride, (before, _) = work.attrs.strides[-1], work.attrs.padding[-1]
     room = index(work.data.shape[-1]) + (before - work.attrs.windows.extents[-1])
     low = maximum(index(-(-before // stride)) - place.first, 0)
