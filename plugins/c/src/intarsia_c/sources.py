@@ -99,7 +99,8 @@ def print_sources(
     functions = new_functions(module) if functions is None else functions
     rules = {**RULES, **module.rules}
     kernels: list[str] = []
-    for function in _all_kernels(module):
+    every = _all_kernels(module)
+    for function in every:
         vector_types = _takes_vector_types(function, functions.spelling.vector_bytes)
         flat = expand_intrinsics(_flat(function, vector_types=vector_types), rules)
         kernels.append(print_kernel(flat, functions, vector_types=vector_types))
@@ -107,7 +108,7 @@ def print_sources(
     opened = module.plan.open
     frame = None if opened is None or not face.is_bounded else CFrame(functions, opened)
     text = (*kernels, *sizes, face.run(region, frame))
-    parts = (*print_procedures(called(_all_kernels(module))), *functions.texts.values(), *text)
+    parts = (*print_procedures(called(every)), *functions.texts.values(), *text)
     head = f'#include "{header}"\n\n#include <math.h>\n\n{KERNEL}'
     return "\n".join([head, *(part for part in parts if part)])
 

@@ -184,7 +184,9 @@ class _KernelSource(Struct):
         v = self.v
         if call.callee is None:
             v.check_function(call.kind, call.function)
-        name = call.function if call.callee is None else kernel_name(call.callee)
+            name = call.function
+        else:
+            name = kernel_name(call.callee)
         with v.statement(*call.places, *call.values):
             args = [f"&{v.element(place.buffer, place.indices)}" for place in call.places]
             for value in call.values:
