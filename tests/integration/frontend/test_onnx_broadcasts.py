@@ -38,6 +38,25 @@ SPREADS = """g (float[n, 8] x, float[m, 8] y) => (float[p, 8] o) {
     o = Expand (x, s)
 }"""
 
+SHIFTS = """g (float[n, c, h, 6] x) => (float[n, k, h, 6] o)
+<float[3, 1, 1] mean = {1, 2, 3}, float[2, 1, 6] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}> {
+    z = Sub (x, mean)
+    r = ReduceMax <keepdims = 1> (z)
+    s = Add (x, r)
+    t = Mul (s, mean)
+    u = Add (t, x)
+    v = Transpose <perm = [1, 0, 2, 3]> (u)
+    y = Mul (v, w)
+    o = Transpose <perm = [1, 0, 2, 3]> (y)
+}"""
+KERNELS = """g (float[1, 3, h, w] x, float[3, 4, k, k] y) => (float[1, 4, p, q] o)
+<float[3] scale = {1, 2, 3}> {
+    z = Mul (y, scale)
+    c = ConvTranspose (x, y)
+    m = ReduceMax <keepdims = 1> (z)
+    o = Add (c, m)
+}"""
+
 FIRSTS = """g (float[n, m, 8] x) => (float[n, k, 8] a, float[p, q, 8] b)
     <int64[1] zero = {0}, int64[1] one = {1}, int64[1] axis = {1}, int64[2] none = {0, 0},
      int64[2] both = {1, 1}, int64[2] axes = {0, 1}, int64[1] minus = {-1},
@@ -72,7 +91,7 @@ def feeds(data: bytes, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("text", "rows"),
     [
-        (SUMS, [{"n": n, "m": m} for n, m in ((3, 3), (1, 5), (5, 1), (1, 1), (0, 0))]),
+        (SUMS, [{"n": n, "m": m} for n, m in ((3, 3), (1, 5), (5, 1), (1, 1), (0, 0), (0, 1))]),
         (PRODUCTS, [{"n": n, "m": m} for n, m in ((2, 2), (1, 3), (3, 1), (1, 1))]),
         (
             CHOICES,
@@ -83,9 +102,11 @@ def feeds(data: bytes, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
             ],
         ),
         (SPREADS, [{"n": n, "m": m} for n, m in ((4, 4), (1, 6), (6, 1))]),
+        (SHIFTS, [{"n": n, "c": c, "h": h} for n, c, h in ((2, 3, 4), (1, 1, 5), (2, 1, 1))]),
+        (KERNELS, [{"h": 5, "w": 6, "k": 3}]),
         (FIRSTS, [{"n": n, "m": m} for n, m in ((2, 5), (1, 1), (3, 1), (0, 4), (4, 0))]),
     ],
-    ids=["sums", "products", "choices", "spreads", "firsts"],
+    ids=["sums", "products", "choices", "spreads", "shifts", "kernels", "firsts"],
 )
 def test_a_size_of_the_run_may_be_1(
     text: str, rows: Sequence[Mapping[str, int]], target: str
@@ -103,7 +124,7 @@ def test_a_size_of_the_run_may_be_1(
 @pytest.mark.parametrize(("text", "n"), [(SUMS, 2), (SPREADS, 2), (SPREADS, 4)])
 def test_sizes_that_do_not_broadcast_are_refused_by_name(text: str, n: int) -> None:
     data = model(text)
-    why = pytest.raises(ModelError, match=r"[nm] is broadcast to max\(m, n\), so it must be as")
+    why = pytest.raises(ModelError, match=r"[nm] is broadcast, so it must be 1, or as large")
     with intarsia.build(data, "llvm").load(threads=1) as executable, why:
         executable.run(feeds(data, {"n": n, "m": 3}))
 
@@ -158,8 +179,28 @@ def forms(text: str) -> int:
         (SUMS, 1),
         ("g (float[n, 8] x, float[n, 8] y) => (float[n, 8] o) { o = Add (x, y) }", 0),
         ("g (float[n, 8] x, float[1, 8] y) => (float[n, 8] o) { o = Add (x, y) }", 0),
-        # A size alone next to a number is that number.
-        ("g (float[n, m] x, float[n, 8] y) => (float[n, m] o) { o = Add (x, y) }", 0),
+        ("g (float[n, m] x, float[n, 8] y) => (float[n, m] o) { o = Add (x, y) }", 1),
+        # The product says that m is 2.
+        (
+            """g (float[n, m] x) => (float[n, 2] o)
+            <float[2] b = {1, 2}, float[2, 2] w = {1, 2, 3, 4}> {
+                y = Add (x, b)
+                z = MatMul (x, w)
+                o = Add (y, z)
+            }""",
+            0,
+        ),
+        # No kernel takes a transposed window of open sizes, so k is 3.
+        (KERNELS, 0),
+        # Weights say what an expression is.
+        (
+            """g (float[n] x) => (float[p] o)
+            <int64[1] z = {0}, int64[1] e = {9999}, int64[1] s = {2}, float[3] w = {1, 2, 3}> {
+                h = Slice (x, z, e, z, s)
+                o = Add (h, w)
+            }""",
+            0,
+        ),
         # min(2, n) is 1 where n is.
         (
             """g (float[n] x) => (float[p] o) <int64[1] z = {0}, int64[1] e = {2}> {
@@ -185,7 +226,18 @@ def forms(text: str) -> int:
             1,
         ),
     ],
-    ids=["two", "one", "1", "a number", "never 1 alone", "half of it", "a part of another"],
+    ids=[
+        "two",
+        "one",
+        "1",
+        "a number",
+        "a product",
+        "a window",
+        "half next to a number",
+        "never 1 alone",
+        "half of it",
+        "a part of another",
+    ],
 )
 def test_a_model_has_two_forms_where_one_of_two_sizes_may_be_1(text: str, count: int) -> None:
     assert forms(text) == count

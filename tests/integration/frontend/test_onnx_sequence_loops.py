@@ -202,7 +202,7 @@ NO_ITERATIONS = {
              y = Loop (t, , x) <body = b (int64 i, bool c, float[n] s) => (bool d, float[n] r) {
                d = Identity (c) q = Mul (x, w) e = Exp (q) r = Add (s, e) }> }""",
         {"x": rows(4), "w": rows(3)},
-        "m is broadcast to",
+        "m is broadcast, so it must be 1",
     ),
     "rows that are read": (
         """g (float[n,3] x, int64 t) => (float y, float z) {

@@ -13,12 +13,12 @@ import numpy as np
 from intarsia_ir.budget import budget, limited
 from intarsia_ir.diagnostics import ModelWarning
 from intarsia_ir.graph.expr import Function
-from intarsia_ir.graph.guards import collected_guards, take_fixed_sizes
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import Dim, Size, TensorType
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_runtime.errors import IntarsiaError, ModelError, UsageError
 
+from .broadcasts import bound
 from .converters import CONVERTERS
 from .graph import Graph, Model
 from .importer import Importer
@@ -89,14 +89,7 @@ def import_read(
     limits.stage = "importing the model"
     try:
         inputs = input_types(read.graph, shapes, constants)
-        known = frozenset(collected_guards())
         module = Importer(read, CONVERTERS, inputs, constants, control_flow=control_flow).run()
-        while fixed := take_fixed_sizes(known):  # the weights say what the file leaves open
-            inputs = {
-                name: type_.with_shape(_bind(size, fixed) for size in type_.shape)
-                for name, type_ in inputs.items()
-            }
-            module = Importer(read, CONVERTERS, inputs, constants, control_flow=control_flow).run()
         if not shapes and not constants:
             _check_outputs(read.graph, module.main)
         limits.stage = ""
@@ -137,15 +130,12 @@ def input_types(
     types = {info.name: info.type for info in graph.inputs if info.type is not None}
     _check_names(shapes, types, "shape")
     _check_names(constants, types, "value")
-    bound: dict[Dim, Size] = {}
+    sizes: dict[Dim, Size] = {}
     for name, shape in shapes.items():
-        types[name] = _overridden(name, types[name], tuple(shape), bound)
+        types[name] = _overridden(name, types[name], tuple(shape), sizes)
     for name, value in constants.items():
         _check_constant(name, types[name], value)
-    return {
-        name: type_.with_shape(_bind(size, bound) for size in type_.shape)
-        for name, type_ in types.items()
-    }
+    return bound(types, sizes)
 
 
 def _check_names(given: Collection[str], known: Mapping[str, TensorType], what: str) -> None:
@@ -157,7 +147,7 @@ def _check_names(given: Collection[str], known: Mapping[str, TensorType], what: 
 
 
 def _overridden(
-    name: str, type_: TensorType, shape: tuple[Size, ...], bound: dict[Dim, Size]
+    name: str, type_: TensorType, shape: tuple[Size, ...], sizes: dict[Dim, Size]
 ) -> TensorType:
     if len(shape) != type_.rank:
         raise UsageError(
@@ -169,13 +159,9 @@ def _overridden(
             raise UsageError(f"the shape of input '{name}' has the negative size {size}")
         if isinstance(declared, int):
             continue
-        if bound.setdefault(declared, size) != size:
-            raise UsageError(f"dimension '{declared}' is {bound[declared]} and {size} at once")
+        if sizes.setdefault(declared, size) != size:
+            raise UsageError(f"dimension '{declared}' is {sizes[declared]} and {size} at once")
     return type_.with_shape(shape)
-
-
-def _bind(size: Size, bound: Mapping[Dim, Size]) -> Size:
-    return bound.get(size, size) if isinstance(size, Dim) else size
 
 
 def _check_constant(name: str, type_: TensorType, value: np.ndarray) -> None:

@@ -5,6 +5,9 @@
 Kernels are fastest where sizes are known to be equal, so a model is read for that, and the pairs
 of sizes are noted. Where there are some, it is read again for all sizes that broadcast: operands
 get the size of the result in front of the operator. The run compares the sizes and takes a form.
+
+``x + y`` of ``[N, 8]`` and ``[3, 8]`` is right for ``N = 3`` and for ``N = 1``. What else the model
+requires mostly says that ``N`` is 3, or the first form has 3 in its place.
 """
 
 from __future__ import annotations
@@ -17,12 +20,12 @@ from typing import TYPE_CHECKING, cast
 from intarsia_ir.graph.expr import Expr, call, tensor_type
 from intarsia_ir.graph.guards import COMPUTED, require_equal
 from intarsia_ir.graph.op import Op
-from intarsia_ir.graph.types import Dim, Size
+from intarsia_ir.graph.types import Dim, Size, TensorType
 from intarsia_ir.ops import generate, nn
 from intarsia_ir.ops.indexing import Take
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import SizeOp, maximum, value_of
+from intarsia_runtime.size import SizeOp, maximum, minimum, value_of
 
 if TYPE_CHECKING:
     from .builder import Builder
@@ -34,7 +37,7 @@ _TRIED = (1, 2, 3, 4, 5, 7, 8, 16, 17, 64)
 """Values of size variables that are tried to find out whether a size may be 1."""
 
 _MOST_VARIABLES = 3
-"""Most size variables for which all combinations are tried; of others all are equal."""
+"""Most size variables of which all combinations are tried; of more, those of one size are equal."""
 
 
 class Broadcasts:
@@ -43,17 +46,55 @@ class Broadcasts:
     Attributes:
         is_general: Whether one of two open sizes may be 1; if not, they are taken to be equal.
         pairs: The pairs of sizes that were taken to be equal, though one may be 1 alone.
+        numbers: The size variables that broadcast with a number, which they are if they are not 1.
+        may_choose: Whether the run may choose between forms; if not, such variables are numbers.
     """
 
     def __init__(self) -> None:
         self.is_general = False
+        self.may_choose = False
         self.pairs: dict[tuple[Size, Size], None] = {}
+        self.numbers: dict[Dim, int] = {}
         self._differ: dict[tuple[Size, Size], bool] = {}
+
+    @property
+    def are_open(self) -> bool:
+        """Whether there are sizes of which the run must say whether they are 1."""
+        return bool(self.pairs or self.numbers)
+
+    def decided(self, fixed: Mapping[Dim, int]) -> Mapping[Dim, int]:
+        """Return which size variables are numbers in every form of the model.
+
+        Args:
+            fixed: Those that are where sizes of pairs are equal; noted for that form.
+        """
+        if not self.may_choose:
+            return fixed
+        paired = self._paired()
+        self.numbers.update({size: fixed[size] for size in fixed if size.name in paired})
+        return {size: number for size, number in fixed.items() if size.name not in paired}
+
+    def _paired(self) -> frozenset[str]:
+        sizes = (size for pair in self.pairs for size in pair if isinstance(size, Dim))
+        return frozenset(name for size in sizes for name in size.variables())
+
+    def equal_numbers(self) -> Mapping[Dim, int]:
+        """Return the size variables that are numbers where sizes of pairs are equal."""
+        known = dict(self.numbers)
+        pairs = [[size for size in pair if isinstance(size, Dim)] for pair in self.pairs]
+        count = -1
+        while count < len(known):
+            count = len(known)
+            for a, b in pairs:
+                for size, other in ((a, b), (b, a)):
+                    if other in known and size.is_variable:
+                        known.setdefault(size, known[other])
+        return known
 
     def difference(self) -> Size:
         """Return a size that is 0 where all pairs are equal, and positive elsewhere."""
         total: Size = 0
-        for a, b in self.pairs:
+        for a, b in (*self.pairs, *self.numbers.items()):
             total = total + (a - b) * (a - b)
         return total
 
@@ -94,12 +135,15 @@ class Broadcasts:
             return b
         if is_at_most_one(a) != is_at_most_one(b):
             return b if is_at_most_one(a) else a
+        if not isinstance(a, Dim) or not isinstance(b, Dim):
+            size, number = (a, b) if isinstance(a, Dim) else (b, a)
+            if isinstance(size, Dim) and size.is_variable and self._is_alone(size, number):
+                self.numbers.setdefault(size, cast("int", number))
+            return number
         if not self._is_ours(a, b):
-            return a if isinstance(b, Dim) else b
+            return a
         if self.is_general:
-            # The larger one is right but for 0 next to 1, which is refused: it is the expression
-            # that kernels and memory plans can do most with.
-            return maximum(a, b)
+            return maximum(a, b) * minimum(minimum(a, b), 1)  # 0 next to 1 is 0
         self.pairs[a, b] = None
         return a
 
@@ -120,14 +164,27 @@ class Broadcasts:
         """Whether an operand of one size is repeated where the result has another."""
         if own == size or own == 1:
             return False
-        return is_at_most_one(own) or (self.is_general and self._is_ours(own, size))
+        if is_at_most_one(own) or self._is_alone(own, size):
+            return True
+        return self.is_general and self._is_ours(own, size)
+
+    def _is_alone(self, size: Size, number: Size) -> bool:
+        """Whether a size that is broadcast with a number is one of an input, which may be 1.
+
+        Not an expression, of whose size the weights of a network say what it is, but for that of
+        several inputs where all sizes that broadcast are asked for.
+        """
+        if not self.may_choose or not isinstance(size, Dim) or isinstance(number, Dim):
+            return False
+        if any(COMPUTED in name for name in size.variables()):
+            return False
+        return size.is_variable or (self.is_general and len(size.variables()) > 1)
 
     def _is_ours(self, a: Size, b: Size) -> bool:
         """Whether one of two sizes of different inputs may be 1 where the other is not.
 
-        Not of one variable next to a number, which is what weights say of it, and not of two
-        expressions of the same variables, as in networks that halve an image and double it again:
-        these differ for few images, and no weights are trained for such.
+        Not of two expressions of the same variables, as in networks that halve an image and double
+        it again: these differ for few images, and no weights are trained for such.
         """
         if not isinstance(a, Dim) or not isinstance(b, Dim) or a.variables() == b.variables():
             return False
@@ -143,6 +200,16 @@ class Broadcasts:
         return call(Take, x, indices, attrs=Take.Attrs(axis=axis), span=builder.span)
 
 
+def bound(types: Mapping[str, TensorType], sizes: Mapping[Dim, Size]) -> dict[str, TensorType]:
+    """Return types with other sizes in the place of size variables."""
+    return {
+        name: type_.with_shape(
+            sizes.get(size, size) if isinstance(size, Dim) else size for size in type_.shape
+        )
+        for name, type_ in types.items()
+    }
+
+
 def is_at_most_one(size: Size) -> bool:
     """Whether a size is ``min(1, n)``, as that of ``x[:1]``: 1, but for an empty ``x``."""
     match size:
@@ -153,7 +220,7 @@ def is_at_most_one(size: Size) -> bool:
 
 
 def _require_repeated(own: Size, size: Size, name: str) -> None:
-    why = f"{name}: {own} is broadcast to {size}, so it must be as large, or 1"
+    why = f"{name}: {own} is broadcast, so it must be 1, or as large as the other operands"
     require_equal((own - size) * (own - 1), 0, why)
 
 
@@ -161,13 +228,11 @@ def _may_be_one(a: Dim, b: Dim) -> bool:
     names = sorted(a.variables() | b.variables())
     if any(COMPUTED in name for name in names):
         return False
-    rows = (
-        itertools.product(_TRIED, repeat=len(names))
-        if len(names) <= _MOST_VARIABLES
-        else ((value,) * len(names) for value in _TRIED)
-    )
-    for row in rows:
-        values = dict(zip(names, row, strict=True))
+    groups = [[name] for name in names]
+    if len(names) > _MOST_VARIABLES:
+        groups = [[*a.variables()], [*(b.variables() - a.variables())]]
+    for row in itertools.product(_TRIED, repeat=len(groups)):
+        values = {name: value for group, value in zip(groups, row, strict=True) for name in group}
         one, other = value_of(a, values), value_of(b, values)
         if one != other and 1 in (one, other):
             return True

@@ -11,7 +11,6 @@ from msgspec import Struct
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Call, Expr, Function, Var, call, get_item, tensor_type
 from intarsia_ir.graph.guards import (
-    COMPUTED,
     Guard,
     guards_apart,
     is_collecting,
@@ -27,7 +26,7 @@ from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.size import Dim, minimum
 
-from .builder import Builder, sizes_of
+from .builder import Builder
 from .fold import ConstantFolder
 from .graph import ValueInfo
 from .run_sizes import RunSizes
@@ -150,41 +149,6 @@ class Flow(Struct, frozen=True, eq=False):
             found = f"{name} {number}"
         self.functions[found] = function
         return found
-
-
-def choose_form(
-    flow: Flow, folder: ConstantFolder, equal: Branch, general: Branch
-) -> tuple[Expr, ...]:
-    """Return the results of a model that was imported twice: the run compares sizes.
-
-    Args:
-        flow: Where the functions go.
-        folder: That of the importer.
-        equal: The form for sizes that are equal where they are broadcast.
-        general: The form for all sizes that broadcast.
-    """
-    builder = Builder(Span("sizes", "Broadcast"), folder)
-    needed = {(guard.left, guard.right) for guard in general.guards}
-    require_all(guard for guard in equal.guards if (guard.left, guard.right) in needed)
-    with guards_apart() as found:
-        require_all(equal.guards)
-        values = [
-            builder.reshape(x, sizes_of(wanted)) if _is_of_inputs(wanted) else x
-            for x, wanted in zip(equal.results, general.results, strict=True)
-        ]
-    difference = builder.size_tensor(folder.broadcasts.difference())
-    are_equal = builder.call(Equal, difference, builder.array(np.zeros(1, np.int64)))
-    branches = Branch(tuple(values), found.guards), general
-    return flow.choose(builder, builder.reshape(are_equal, ()), branches)
-
-
-def _is_of_inputs(x: Expr) -> bool:
-    """Whether the sizes of the inputs decide the shape of a result."""
-    return not any(COMPUTED in name for size in sizes_of(x) for name in _names(size))
-
-
-def _names(size: Size) -> frozenset[str]:
-    return size.variables() if isinstance(size, Dim) else frozenset()
 
 
 def fit_together(a: Branch, b: Branch) -> bool:

@@ -11,18 +11,26 @@ import numpy as np
 
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Constant, Expr, Function, Var, constant, make_tuple, tensor_type
-from intarsia_ir.graph.guards import Guard, fixed_sizes, guards_apart, require_all
+from intarsia_ir.graph.guards import (
+    Guard,
+    fixed_sizes,
+    guards_apart,
+    is_collecting,
+    require_all,
+)
 from intarsia_ir.graph.module import IRModule, OnlyFor
-from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.types import Dim, TensorType
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_runtime.errors import ModelError, UnsupportedError
 
+from .broadcasts import bound
 from .builder import STATIC_HINT, Builder
 from .context import Converter, Diverging, NodeContext
 from .converters.sequences import TAKE_SEQUENCES, is_sequence
-from .flow import Branch, Flow, choose_form, chosen, fit_together, fits, fits_open
+from .flow import Branch, Flow, chosen, fit_together, fits, fits_open
 from .fold import ConstantFolder
+from .forms import import_forms
 from .graph import Graph, Model, Node, ValueInfo
 from .implied import (
     FORMS,
@@ -94,9 +102,22 @@ class Importer:
         graph = self._model.graph
         scope = ImportScope(graph, None, self._model.opset)
         params = [param for info in graph.inputs for param in self._parameters(info, scope)]
-        with guards_apart() as found:
-            results = self._import(scope)
-        either = self._broadcast(scope.anew(), params, found.guards)
+        sizes = self._folder.broadcasts
+        sizes.may_choose = self._functions is not None and is_collecting()
+        try:
+            with guards_apart() as found:
+                results = self._import(scope)
+        except (ModelError, UnsupportedError):
+            if not sizes.numbers:
+                raise
+            return self._with_sizes(sizes.numbers)
+        either: list[Expr | None] | None = None
+        if not (self._problems or self._unknown):
+            if decided := sizes.decided(fixed_sizes(found.guards)):
+                return self._with_sizes(decided)
+            either = self._broadcast(scope.anew())
+        if sizes.numbers and not either:
+            return self._with_sizes(sizes.numbers)
         require_all(() if either else found.guards)
         results = either or results
         for info, value in zip(graph.outputs, results, strict=True):
@@ -107,6 +128,12 @@ class Importer:
             raise self._report()
         pairs = zip(graph.outputs, results, strict=True)
         return self._whole(scope, params, {info.name: x for info, x in pairs if x is not None})
+
+    def _with_sizes(self, sizes: Mapping[Dim, int]) -> IRModule:
+        """Import the model with numbers in the place of size variables of its inputs."""
+        inputs, flows = bound(self._inputs, sizes), self._functions is not None
+        again = Importer(self._model, self._converters, inputs, self._fixed, control_flow=flows)
+        return again.run()
 
     def _parameters(self, info: ValueInfo, scope: ImportScope) -> list[Var]:
         """Give an input of the model a value; return the parameters that it becomes."""
@@ -188,39 +215,23 @@ class Importer:
         require_all(chosen(self._folder, fork.condition, both[0] is trials[0], node.span))
         return [*both[0].results]
 
-    def _broadcast(
-        self, scope: ImportScope, params: Sequence[Var], guards: Sequence[Guard]
-    ) -> list[Expr | None] | None:
-        """Import a model again: for open sizes that are equal, and for others that broadcast.
+    def _broadcast(self, scope: ImportScope) -> list[Expr | None] | None:
+        """Import a model again, in two forms, if open sizes are broadcast.
 
         Args:
             scope: The values of inputs and weights.
-            params: The inputs.
-            guards: What the model requires where the sizes are equal.
 
         Returns:
             What the run chooses; ``None`` if no open sizes are broadcast, or it must be one form.
         """
         functions, folder = self._functions, self._folder
         is_drawn = folder.draws is not None and folder.draws.state is not None
-        if functions is None or not folder.broadcasts.pairs or self._only or is_drawn:
+        if functions is None or not folder.broadcasts.are_open or self._only or is_drawn:
             return None
-        if self._problems or self._unknown or fixed_sizes(guards):
-            return None
-        before = dict(functions)
-        functions.clear()
-        forms: list[Branch | None] = []
-        for is_general in (False, True):
-            folder.broadcasts.is_general = is_general
-            forms.append(self._trial(scope.copied(), 0, (), is_optional=False))
-        folder.broadcasts.is_general = False
-        equal, general = forms
-        if equal is not None and general is not None and fit_together(equal, general):
-            flow = Flow(functions, lambda: set[Expr](params))
-            return [*choose_form(flow, folder, equal, general)]
-        functions.clear()
-        functions.update(before)
-        return None
+        trial = partial(self._trial, start=0, is_optional=False)
+        return import_forms(
+            functions, folder, scope, self._inputs, lambda form, known: trial(form, guards=known)
+        )
 
     def _trial(
         self, scope: ImportScope, start: int, guards: Sequence[Guard], *, is_optional: bool = True

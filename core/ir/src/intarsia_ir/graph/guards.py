@@ -8,7 +8,7 @@ needs one refuses.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -176,23 +176,8 @@ def is_implied_natural(size: Size) -> bool:
     return False
 
 
-def take_fixed_sizes(known: Collection[Guard]) -> dict[Dim, int]:
-    """Return the size variables of inputs that the guards after ``known`` say are numbers.
-
-    If there are such, all guards after ``known`` are taken out: whoever asks types the model again,
-    with the numbers in the place of the variables. Of two numbers for one variable the first is
-    returned.
-    """
-    collector = _COLLECTOR.get() or {}
-    later = [guard for guard in collector if guard not in known]
-    fixed = fixed_sizes(later)
-    for guard in later if fixed else ():
-        del collector[guard]
-    return fixed
-
-
 def fixed_sizes(guards: Iterable[Guard]) -> dict[Dim, int]:
-    """Return the size variables of inputs that guards say are numbers."""
+    """Return the size variables of inputs that guards say are numbers; of two numbers the first."""
     fixed: dict[Dim, int] = {}
     for guard in guards:
         sides = (guard.left, guard.right)

@@ -9,26 +9,26 @@ from intarsia_ir.graph.expr import Expr
 from intarsia_ir.ops import nn
 
 from ..context import NodeContext
+from .open_convolution import conv_of_patches, has_open_weight
 from .window import NodeWindow, Padding, padded, read_window
 
 
 def conv(node: NodeContext) -> Expr:
     """Convert Conv."""
     bias = node.optional(2)
-    operands = [node.input(0), node.input(1)]
-    return _conv(node, *(operands if bias is None else [*operands, bias]))
-
-
-def _conv(node: NodeContext, data: Expr, *parameters: Expr) -> Expr:
-    window = read_window(node, _kernel(node), may_be_open=True)
+    data, weight = node.input(0), node.input(1)
     groups = node.integer("group", 1)
     if groups < 1:
         raise node.model_error(f"group={groups} must be positive")
+    if has_open_weight(node):
+        return conv_of_patches(node, groups, data, weight, bias)
+    window = read_window(node, _kernel(node), may_be_open=True)
     data = padded(node, data, window, 0.0)
     attrs = nn.Conv.Attrs(
         strides=window.strides, padding=window.padding, dilation=window.dilation, groups=groups
     )
-    return node.call(nn.Conv, data, *parameters, attrs=attrs)
+    operands = [data, weight] if bias is None else [data, weight, bias]
+    return node.call(nn.Conv, *operands, attrs=attrs)
 
 
 def _kernel(node: NodeContext, index: int = 1) -> tuple[int, ...]:
@@ -40,7 +40,7 @@ def _kernel(node: NodeContext, index: int = 1) -> tuple[int, ...]:
 
 def conv_transpose(node: NodeContext) -> Expr:
     """Convert ConvTranspose; ``output_shape`` and ``auto_pad`` become padding."""
-    window = read_window(node, _kernel(node), transposed=True)
+    window = read_window(node, _kernel(node), own_padding=True)
     spatial = len(window.kernel)
     extra = node.integers("output_padding", (0,) * spatial)
     groups = node.integer("group", 1)

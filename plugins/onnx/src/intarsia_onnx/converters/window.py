@@ -57,7 +57,7 @@ def read_window(
     node: NodeContext,
     kernel: Sequence[int] | None,
     *,
-    transposed: bool = False,
+    own_padding: bool = False,
     may_be_open: bool = False,
 ) -> NodeWindow:
     """Read and check the window attributes of a node whose first operand is ``[N, C, *spatial]``.
@@ -65,7 +65,7 @@ def read_window(
     Args:
         node: The node.
         kernel: Kernel sizes if a weight gives them; else ``kernel_shape`` is required.
-        transposed: Leave ``auto_pad`` to the caller.
+        own_padding: Leave ``auto_pad`` to the caller.
         may_be_open: Whether the caller takes padding that only the run knows (:func:`padded`).
     """
     spatial = node.type_of(0).rank - 2
@@ -86,15 +86,13 @@ def read_window(
             raise node.model_error(f"{name} {values} must be positive")
     window = NodeWindow(sizes, strides, dilation, ((0, 0),) * spatial)
     auto = node.string("auto_pad", "NOTSET")
-    if auto == "VALID" or (auto != "NOTSET" and transposed):
-        return window
-    if auto in ("SAME_UPPER", "SAME_LOWER"):
-        return _same(node, window, lower=auto == "SAME_LOWER", may_be_open=may_be_open)
     if auto == "NOTSET":
-        padding = _explicit(node, spatial)
-    else:
+        return NodeWindow(sizes, strides, dilation, _explicit(node, spatial))
+    if auto not in ("VALID", "SAME_UPPER", "SAME_LOWER"):
         raise node.model_error(f"auto_pad='{auto}' is not defined")
-    return NodeWindow(sizes, strides, dilation, padding)
+    if auto == "VALID" or own_padding:
+        return window
+    return _same(node, window, lower=auto == "SAME_LOWER", may_be_open=may_be_open)
 
 
 def _explicit(node: NodeContext, spatial: int) -> Padding:
