@@ -8,6 +8,7 @@ import pytest
 from tests.unit.frontend.onnx_models import model, node
 
 import intarsia
+from intarsia_runtime.errors import ModelError
 
 FORMS = {
     "matrices": ("MatMul", ("M", "K"), ("K", "N"), {}),
@@ -37,3 +38,23 @@ def test_products_of_few_columns(form: str, target: str) -> None:
             wanted = (x.T if "transA" in attrs else x).astype(float) @ y
             found = executable.run({"a": x, "b": y})["y"]
             np.testing.assert_allclose(found, np.maximum(wanted, 0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["llvm", "c", "dnnl, llvm"])
+@pytest.mark.parametrize(("op", "attrs"), [("MatMul", {}), ("Gemm", {"transB": 1})])
+def test_a_weight_says_how_long_rows_of_computed_sizes_are(
+    op: str, attrs: dict[str, int], target: str
+) -> None:
+    """A classifier of one image whose height and width are open: the weight has 48 rows."""
+    rng = np.random.default_rng(3)
+    weight = rng.standard_normal((48, 10)).astype(np.float32)
+    stored = {"w": weight.T.copy() if attrs else weight}
+    nodes = [node("Relu", "x", "r"), node("Flatten", "r", "f"), node(op, "f w", "y", **attrs)]
+    proto = model(nodes, {"x": (1, 3, "H", "W")}, weights=stored)
+    with intarsia.build(proto, target).load(threads=1) as executable:
+        for height, width in ((4, 4), (1, 16), (8, 2)):
+            x = rng.standard_normal((1, 3, height, width)).astype(np.float32)
+            wanted = np.maximum(x, 0).reshape(1, -1).astype(float) @ weight
+            np.testing.assert_allclose(executable.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4)
+        with pytest.raises(ModelError, match="sizes that are multiplied must be equal"):
+            executable.run({"x": np.zeros((1, 3, 4, 5), np.float32)})

@@ -12,7 +12,7 @@ from intarsia_ir.graph.guards import is_collecting, require_equal
 from intarsia_ir.ops import binary, linalg, nn, reduce, slicing
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import numbers
+from intarsia_runtime.size import Dim, numbers
 from intarsia_runtime.size import product as sizes_product
 
 from ..builder import STATIC_HINT, Builder, dtype_of, rank_of, sizes_of
@@ -39,6 +39,7 @@ def product(node: NodeContext, a: Expr, b: Expr) -> Expr:
         a = node.reshape(a, (1, *_static(node, a)))
     if column:
         b = node.reshape(b, (*_static(node, b), 1))
+    a, b = _with_depth(node, a, b, -1, -2)
     result = node.call(nn.Matmul, a, b)
     if not row and not column:
         return result
@@ -48,6 +49,23 @@ def product(node: NodeContext, a: Expr, b: Expr) -> Expr:
     if row:
         sizes = (*sizes[:-2], *sizes[-1:]) if not column else sizes[:-1]
     return node.reshape(result, sizes)
+
+
+def _with_depth(node: NodeContext, a: Expr, b: Expr, *axes: int) -> tuple[Expr, Expr]:
+    """Give operands that are multiplied along two axes the number of the other for an open size.
+
+    A size such as ``c*h*w`` must be as many as a weight has rows, and kernels take that number.
+    """
+    sizes = [sizes_of(x)[axis] for x, axis in zip((a, b), axes, strict=True)]
+    known = numbers(sizes)
+    if len(known) != 1:
+        return a, b
+    place = 0 if isinstance(sizes[0], Dim) else 1
+    own = [*sizes_of((a, b)[place])]
+    require_equal(sizes[place], known[0], f"{node.span}: sizes that are multiplied must be equal")
+    own[axes[place]] = known[0]
+    changed = node.reshape((a, b)[place], own)
+    return (changed, b) if place == 0 else (a, changed)
 
 
 def _static(node: NodeContext, x: Expr) -> tuple[int, ...]:
@@ -64,9 +82,9 @@ def gemm(node: NodeContext) -> Expr:
     a, b, c = node.input(0), node.input(1), node.optional(2)
     if rank_of(a) != 2 or rank_of(b) != 2:
         raise node.model_error(f"the operands must be matrices, got {a.type} and {b.type}")
-    attrs = nn.Matmul.Attrs(
-        transpose_a=bool(node.integer("transA", 0)), transpose_b=bool(node.integer("transB", 0))
-    )
+    turned = [bool(node.integer(name, 0)) for name in ("transA", "transB")]
+    a, b = _with_depth(node, a, b, -2 if turned[0] else -1, -1 if turned[1] else -2)
+    attrs = nn.Matmul.Attrs(transpose_a=turned[0], transpose_b=turned[1])
     result = scaled(node, node.call(nn.Matmul, a, b, attrs=attrs), node.number("alpha", 1.0))
     beta = node.number("beta", 1.0)
     if c is None or beta == 0:
