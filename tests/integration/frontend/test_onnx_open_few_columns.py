@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 from tests.unit.frontend.onnx_models import model, node
 
@@ -40,21 +41,51 @@ def test_products_of_few_columns(form: str, target: str) -> None:
             np.testing.assert_allclose(found, np.maximum(wanted, 0), rtol=1e-4, atol=1e-4)
 
 
+CLASSIFIERS = {
+    "MatMul": {},
+    "Gemm": {"transB": 1},
+    "FusedMatMul": {"domain": "com.microsoft"},
+    "Einsum": {"equation": "ab,bc->ac"},
+}
+
+
 @pytest.mark.parametrize("target", ["llvm", "c", "dnnl, llvm"])
-@pytest.mark.parametrize(("op", "attrs"), [("MatMul", {}), ("Gemm", {"transB": 1})])
-def test_a_weight_says_how_long_rows_of_computed_sizes_are(
-    op: str, attrs: dict[str, int], target: str
-) -> None:
+@pytest.mark.parametrize("op", CLASSIFIERS)
+def test_a_weight_says_how_long_rows_of_computed_sizes_are(op: str, target: str) -> None:
     """A classifier of one image whose height and width are open: the weight has 48 rows."""
     rng = np.random.default_rng(3)
     weight = rng.standard_normal((48, 10)).astype(np.float32)
-    stored = {"w": weight.T.copy() if attrs else weight}
-    nodes = [node("Relu", "x", "r"), node("Flatten", "r", "f"), node(op, "f w", "y", **attrs)]
+    stored = {"w": weight.T.copy() if op == "Gemm" else weight}
+    last = node(op, "f w", "y", **CLASSIFIERS[op])
+    nodes = [node("Relu", "x", "r"), node("Flatten", "r", "f"), last]
     proto = model(nodes, {"x": (1, 3, "H", "W")}, weights=stored)
     with intarsia.build(proto, target).load(threads=1) as executable:
         for height, width in ((4, 4), (1, 16), (8, 2)):
             x = rng.standard_normal((1, 3, height, width)).astype(np.float32)
             wanted = np.maximum(x, 0).reshape(1, -1).astype(float) @ weight
             np.testing.assert_allclose(executable.run({"x": x})["y"], wanted, rtol=1e-4, atol=1e-4)
-        with pytest.raises(ModelError, match="sizes that are multiplied must be equal"):
+        with pytest.raises(ModelError, match="is 60, not 48"):
             executable.run({"x": np.zeros((1, 3, 4, 5), np.float32)})
+
+
+@pytest.mark.parametrize("target", ["llvm", "c"])
+def test_a_layer_reads_columns_of_an_image_of_open_height(target: str) -> None:
+    """Text recognition: columns of 3 channels and H rows are the steps, and the weight has 12."""
+    rng = np.random.default_rng(3)
+    stored = {
+        "w": rng.standard_normal((1, 32, 12)).astype(np.float32),
+        "r": rng.standard_normal((1, 32, 8)).astype(np.float32),
+        "shape": np.array([0, 1, -1], np.int64),
+    }
+    nodes = [
+        node("Transpose", "x", "t", perm=[3, 0, 1, 2]),
+        node("Reshape", "t shape", "s"),
+        node("LSTM", "s w r", "y", hidden_size=8),
+    ]
+    proto = model(nodes, {"x": (1, 3, "H", "W")}, weights=stored)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    with intarsia.build(proto, target).load(threads=1) as executable:
+        for width in (1, 5, 18):
+            given = {"x": rng.standard_normal((1, 3, 4, width)).astype(np.float32)}
+            (wanted,) = session.run(None, given)
+            np.testing.assert_allclose(executable.run(given)["y"], wanted, rtol=1e-4, atol=1e-4)

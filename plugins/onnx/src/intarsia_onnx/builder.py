@@ -9,15 +9,16 @@ import numpy as np
 
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Constant, Expr, call, constant, tensor_type
+from intarsia_ir.graph.guards import require_equal
 from intarsia_ir.graph.op import NO_ATTRS, Op, OpAttrs
 from intarsia_ir.graph.types import Dim, Size
-from intarsia_ir.ops import generate, slicing, unary
+from intarsia_ir.ops import generate, nn, slicing, unary
 from intarsia_ir.ops import shape as shaping
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_ir.ops.run_sizes import SizeOf, WithSizes
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import product
+from intarsia_runtime.size import numbers, product
 
 from .fold import ConstantFolder
 from .run_sizes import Hole
@@ -129,6 +130,30 @@ class Builder:
             return parts[0]
         attrs = shaping.Concatenate.Attrs(axis=axis)
         return self.call(shaping.Concatenate, *parts, attrs=attrs)
+
+    def matmul(
+        self, a: Expr, b: Expr, *, transpose_a: bool = False, transpose_b: bool = False
+    ) -> Expr:
+        """Multiply matrices ``[..., M, K]`` and ``[..., K, N]``, or transposed ones.
+
+        Where one of them has an open size for K, such as ``c*h*w``, and the other has a number,
+        it is given that number, which kernels are made for.
+        """
+        axes = -2 if transpose_a else -1, -1 if transpose_b else -2
+        depths = [sizes_of(x)[axis] for x, axis in zip((a, b), axes, strict=True)]
+        known = numbers(depths)
+        if len(known) == 1:
+            a, b = (self.with_size(x, axis, known[0]) for x, axis in zip((a, b), axes, strict=True))
+        attrs = nn.Matmul.Attrs(transpose_a=transpose_a, transpose_b=transpose_b)
+        return self.call(nn.Matmul, a, b, attrs=attrs)
+
+    def with_size(self, x: Expr, axis: int, size: int) -> Expr:
+        """Give a dimension along which a weight has a number of elements that number."""
+        shape = [*sizes_of(x)]
+        why = f"{self.span}: a weight says how large dimension {axis % len(shape)} is"
+        require_equal(shape[axis], size, why)
+        shape[axis] = size
+        return self.reshape(x, shape)
 
     def slice(self, x: Expr, axis: int, begin: int, end: int) -> Expr:
         """Take elements ``begin`` to ``end`` (exclusive) of one dimension of a static tensor."""

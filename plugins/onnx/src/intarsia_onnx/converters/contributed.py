@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from intarsia_ir.graph.expr import Expr, tensor_type
 from intarsia_ir.graph.op import Op, OpAttrs
-from intarsia_ir.ops import activation, binary, compare, nn, qnn, reduce, softmax, unary
+from intarsia_ir.ops import activation, binary, compare, qnn, reduce, softmax, unary
 from intarsia_runtime.dtype import DType
 
 from ..builder import dtype_of, rank_of
@@ -128,8 +128,8 @@ def qgemm(node: NodeContext) -> Expr:
         raise node.unsupported(f"QGemm with alpha={node.number('alpha', 1.0)}")
     flipped = bool(node.integer("transB", 0))
     a, b = _real(node, 0), _real(node, 3, 0 if flipped else 1)
-    attrs = nn.Matmul.Attrs(transpose_a=bool(node.integer("transA", 0)), transpose_b=flipped)
-    made = node.call(nn.Matmul, a, b, attrs=attrs)
+    turned = bool(node.integer("transA", 0))
+    made = node.matmul(a, b, transpose_a=turned, transpose_b=flipped)
     bias = node.optional(6)
     if bias is not None:
         units = node.folded(

@@ -21,7 +21,6 @@ from intarsia_ir.ops import (
     indexing,
     int4,
     int4_bytes,
-    nn,
     quantize_blocks,
     slicing,
 )
@@ -52,7 +51,7 @@ def matmul_nbits(node: NodeContext) -> Expr:
     packed = _int4_weight(node)
     if packed is None:
         weight = node.array(_matrix(node).astype(numpy_dtype(dtype_of(x))))
-        result = node.call(nn.Matmul, x, weight, attrs=nn.Matmul.Attrs(transpose_b=True))
+        result = node.matmul(x, weight, transpose_b=True)
     else:
         sizes = sizes_of(x)
         result = _int4_product(node, node.reshape(x, (prod(sizes[:-1]), sizes[-1])), packed)

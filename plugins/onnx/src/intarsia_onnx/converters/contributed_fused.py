@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.ops import activation, binary, linalg, nn, unary
+from intarsia_ir.ops import activation, binary, linalg, unary
 
 from ..builder import rank_of, sizes_of
 from ..context import NodeContext
@@ -94,8 +94,7 @@ def fused_matmul(node: NodeContext) -> Expr:
     )
     flags = [bool(node.integer(name, 0)) for name in ("transA", "transB")]
     if rank_of(a) > 1 and rank_of(b) > 1:
-        attrs = nn.Matmul.Attrs(transpose_a=flags[0], transpose_b=flags[1])
-        result = node.call(nn.Matmul, a, b, attrs=attrs)
+        result = node.matmul(a, b, transpose_a=flags[0], transpose_b=flags[1])
     else:
         result = product(node, *(_swapped(node, x, f) for x, f in zip((a, b), flags, strict=True)))
     return scaled(node, result, node.number("alpha", 1.0))

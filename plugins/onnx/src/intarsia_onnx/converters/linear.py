@@ -12,7 +12,7 @@ from intarsia_ir.graph.guards import is_collecting, require_equal
 from intarsia_ir.ops import binary, linalg, nn, reduce, slicing
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import Dim, numbers
+from intarsia_runtime.size import numbers
 from intarsia_runtime.size import product as sizes_product
 
 from ..builder import STATIC_HINT, Builder, dtype_of, rank_of, sizes_of
@@ -39,8 +39,7 @@ def product(node: NodeContext, a: Expr, b: Expr) -> Expr:
         a = node.reshape(a, (1, *_static(node, a)))
     if column:
         b = node.reshape(b, (*_static(node, b), 1))
-    a, b = _with_depth(node, a, b, -1, -2)
-    result = node.call(nn.Matmul, a, b)
+    result = node.matmul(a, b)
     if not row and not column:
         return result
     sizes = _static(node, result)
@@ -49,23 +48,6 @@ def product(node: NodeContext, a: Expr, b: Expr) -> Expr:
     if row:
         sizes = (*sizes[:-2], *sizes[-1:]) if not column else sizes[:-1]
     return node.reshape(result, sizes)
-
-
-def _with_depth(node: NodeContext, a: Expr, b: Expr, *axes: int) -> tuple[Expr, Expr]:
-    """Give operands that are multiplied along two axes the number of the other for an open size.
-
-    A size such as ``c*h*w`` must be as many as a weight has rows, and kernels take that number.
-    """
-    sizes = [sizes_of(x)[axis] for x, axis in zip((a, b), axes, strict=True)]
-    known = numbers(sizes)
-    if len(known) != 1:
-        return a, b
-    place = 0 if isinstance(sizes[0], Dim) else 1
-    own = [*sizes_of((a, b)[place])]
-    require_equal(sizes[place], known[0], f"{node.span}: sizes that are multiplied must be equal")
-    own[axes[place]] = known[0]
-    changed = node.reshape((a, b)[place], own)
-    return (changed, b) if place == 0 else (a, changed)
 
 
 def _static(node: NodeContext, x: Expr) -> tuple[int, ...]:
@@ -83,9 +65,8 @@ def gemm(node: NodeContext) -> Expr:
     if rank_of(a) != 2 or rank_of(b) != 2:
         raise node.model_error(f"the operands must be matrices, got {a.type} and {b.type}")
     turned = [bool(node.integer(name, 0)) for name in ("transA", "transB")]
-    a, b = _with_depth(node, a, b, -2 if turned[0] else -1, -1 if turned[1] else -2)
-    attrs = nn.Matmul.Attrs(transpose_a=turned[0], transpose_b=turned[1])
-    result = scaled(node, node.call(nn.Matmul, a, b, attrs=attrs), node.number("alpha", 1.0))
+    made = node.matmul(a, b, transpose_a=turned[0], transpose_b=turned[1])
+    result = scaled(node, made, node.number("alpha", 1.0))
     beta = node.number("beta", 1.0)
     if c is None or beta == 0:
         return result
@@ -152,7 +133,10 @@ def _broadcast(node: NodeContext, *parts: _Term) -> tuple[_Term, _Term]:
     found: list[_Term] = []
     for (term, value), own, other in zip(parts, sides, sides[::-1], strict=True):
         wanted = [other.get(letter, own[letter]) for letter in term]
-        wanted = [own[x] if size == 1 else size for x, size in zip(term, wanted, strict=True)]
+        wanted = [
+            own[x] if size == 1 or isinstance(own[x], int) else size
+            for x, size in zip(term, wanted, strict=True)
+        ]
         kept = [x for x in term if not (own[x] == 1 and other.get(x, 1) != 1)]
         if len(kept) < len(term):
             wanted = [size for x, size in zip(term, wanted, strict=True) if x in kept]
@@ -204,6 +188,7 @@ def _contract(node: NodeContext, first: _Term, second: _Term, right: str) -> _Te
             text = f"index '{letter}' is {other} and {size} at once"
             known = len(numbers((other, size))) == 2
             raise node.model_error(text) if known else node.unsupported(text, STATIC_HINT)
+        sizes[letter] = next(iter(numbers((other, size))), other)
     shared = [x for x in a_term if x in b_term]
     batch = [x for x in shared if x in right]
     inner = [x for x in shared if x not in right]

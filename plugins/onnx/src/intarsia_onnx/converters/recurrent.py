@@ -172,6 +172,9 @@ def layer(node: NodeContext, quantized: QuantizedProducts | None = None) -> tupl
     flags = reversed_by[direction]
     hidden = node.static_shape(2)[-1] if node.type_of(2).rank == 3 else 0
     _check_weights(node, len(flags), hidden)
+    size = node.type_of(1).shape[2]
+    if isinstance(size, int):
+        x = node.with_size(x, 2, size)
     if _takes_operator(node, steps, len(flags)):
         return open_recurrent(node, x, flags, (steps, batch, hidden), quantized)
     sequences: list[list[Expr]] = []
