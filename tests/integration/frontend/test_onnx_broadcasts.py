@@ -57,6 +57,16 @@ KERNELS = """g (float[1, 3, h, w] x, float[3, 4, k, k] y) => (float[1, 4, p, q] 
     o = Add (c, m)
 }"""
 
+UNITS = """g (float[n] x, float[m, 6] y) => (float[p] o, float[q] l, float[r, 6] f)
+<float[3] w = {1, 2, 3}, float[2] v = {1, 2},
+ int64[1] a = {0}, int64[1] b = {3}, int64[1] c = {2}> {
+    o = Add (x, w)
+    l = Mul (x, v)
+    s = Slice (y, a, b)
+    t = Slice (s, c, b)
+    f = Sub (s, t)
+}"""
+
 FIRSTS = """g (float[n, m, 8] x) => (float[n, k, 8] a, float[p, q, 8] b)
     <int64[1] zero = {0}, int64[1] one = {1}, int64[1] axis = {1}, int64[2] none = {0, 0},
      int64[2] both = {1, 1}, int64[2] axes = {0, 1}, int64[1] minus = {-1},
@@ -104,9 +114,10 @@ def feeds(data: bytes, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
         (SPREADS, [{"n": n, "m": m} for n, m in ((4, 4), (1, 6), (6, 1))]),
         (SHIFTS, [{"n": n, "c": c, "h": h} for n, c, h in ((2, 3, 4), (1, 1, 5), (2, 1, 1))]),
         (KERNELS, [{"h": 5, "w": 6, "k": 3}]),
+        (UNITS, [{"n": 1, "m": m} for m in (3, 7)]),
         (FIRSTS, [{"n": n, "m": m} for n, m in ((2, 5), (1, 1), (3, 1), (0, 4), (4, 0))]),
     ],
-    ids=["sums", "products", "choices", "spreads", "shifts", "kernels", "firsts"],
+    ids=["sums", "products", "choices", "spreads", "shifts", "kernels", "units", "firsts"],
 )
 def test_a_size_of_the_run_may_be_1(
     text: str, rows: Sequence[Mapping[str, int]], target: str
@@ -142,7 +153,7 @@ def test_halves_of_one_size_stay_equal_next_to_another_size() -> None:
         given = feeds(data, {"n": 1, "m": 3})
         (found,) = executable.run(given).values()
         np.testing.assert_allclose(found, 2 * given["x"] + given["y"], rtol=1e-6)
-        with pytest.raises(ModelError, match="must be equal"):
+        with pytest.raises(ModelError, match="is broadcast, so it must be 1"):
             executable.run(feeds(data, {"n": 2, "m": 3}))
 
 
@@ -192,6 +203,15 @@ def forms(text: str) -> int:
         ),
         # No kernel takes a transposed window of open sizes, so k is 3.
         (KERNELS, 0),
+        # Next to two numbers it is 1.
+        (
+            """g (float[n] x) => (float[p] o, float[q] l)
+            <float[3] w = {1, 2, 3}, float[2] v = {1, 2}> {
+                o = Add (x, w)
+                l = Mul (x, v)
+            }""",
+            0,
+        ),
         # Weights say what an expression is.
         (
             """g (float[n] x) => (float[p] o)
@@ -233,6 +253,7 @@ def forms(text: str) -> int:
         "a number",
         "a product",
         "a window",
+        "two numbers",
         "half next to a number",
         "never 1 alone",
         "half of it",

@@ -13,7 +13,7 @@ requires mostly says that ``N`` is 3, or the first form has 3 in its place.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
@@ -24,8 +24,9 @@ from intarsia_ir.graph.types import Dim, Size, TensorType
 from intarsia_ir.ops import generate, nn
 from intarsia_ir.ops.indexing import Take
 from intarsia_ir.tir.tensor import extents
+from intarsia_runtime.artifact.size_bounds import upper_bound
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import SizeOp, maximum, minimum, value_of
+from intarsia_runtime.size import maximum, minimum, value_of
 
 if TYPE_CHECKING:
     from .builder import Builder
@@ -35,6 +36,9 @@ _INNER: Mapping[type[Op], int] = MappingProxyType({nn.Matmul: 2})
 
 _TRIED = (1, 2, 3, 4, 5, 7, 8, 16, 17, 64)
 """Values of size variables that are tried to find out whether a size may be 1."""
+
+_TRIED_ALONE = (*range(1, 65), *range(96, 1056, 32))
+"""Those of a variable that no other is beside, as many as a stride of 32 and 32 windows need."""
 
 _MOST_VARIABLES = 3
 """Most size variables of which all combinations are tried; of more, those of one size are equal."""
@@ -56,6 +60,7 @@ class Broadcasts:
         self.pairs: dict[tuple[Size, Size], None] = {}
         self.numbers: dict[Dim, int] = {}
         self._differ: dict[tuple[Size, Size], bool] = {}
+        self._unequal: dict[tuple[Size, Size], bool] = {}
 
     @property
     def are_open(self) -> bool:
@@ -135,6 +140,8 @@ class Broadcasts:
             return b
         if is_at_most_one(a) != is_at_most_one(b):
             return b if is_at_most_one(a) else a
+        if self._must_differ(a, b):
+            return _larger(a, b)
         if not isinstance(a, Dim) or not isinstance(b, Dim):
             size, number = (a, b) if isinstance(a, Dim) else (b, a)
             if isinstance(size, Dim) and size.is_variable and self._is_alone(size, number):
@@ -143,7 +150,7 @@ class Broadcasts:
         if not self._is_ours(a, b):
             return a
         if self.is_general:
-            return maximum(a, b) * minimum(minimum(a, b), 1)  # 0 next to 1 is 0
+            return _larger(a, b)
         self.pairs[a, b] = None
         return a
 
@@ -164,9 +171,19 @@ class Broadcasts:
         """Whether an operand of one size is repeated where the result has another."""
         if own == size or own == 1:
             return False
-        if is_at_most_one(own) or self._is_alone(own, size):
+        if is_at_most_one(own) or self._must_differ(own, size) or self._is_alone(own, size):
             return True
         return self.is_general and self._is_ours(own, size)
+
+    def _must_differ(self, a: Size, b: Size) -> bool:
+        """Whether two sizes that are broadcast are never equal, so that one of them must be 1."""
+        if isinstance(a, int) and isinstance(b, int):
+            return False
+        if (a, b) not in self._unequal:
+            rows = [(one, other) for one, other in _tried(a, b) if one != other or one > 1]
+            units = [1 in row for row in rows]
+            self._unequal[a, b] = any(units) and all(one != other for one, other in rows)
+        return self._unequal[a, b]
 
     def _is_alone(self, size: Size, number: Size) -> bool:
         """Whether a size that is broadcast with a number is one of an input, which may be 1.
@@ -189,7 +206,8 @@ class Broadcasts:
         if not isinstance(a, Dim) or not isinstance(b, Dim) or a.variables() == b.variables():
             return False
         if (a, b) not in self._differ:
-            self._differ[a, b] = _may_be_one(a, b)
+            rows = _tried(a, b)
+            self._differ[a, b] = any(one != other and 1 in (one, other) for one, other in rows)
         return self._differ[a, b]
 
     def _repeated(self, builder: Builder, x: Expr, axis: int, size: Size) -> Expr:
@@ -211,12 +229,8 @@ def bound(types: Mapping[str, TensorType], sizes: Mapping[Dim, Size]) -> dict[st
 
 
 def is_at_most_one(size: Size) -> bool:
-    """Whether a size is ``min(1, n)``, as that of ``x[:1]``: 1, but for an empty ``x``."""
-    match size:
-        case Dim(terms=((((SizeOp(op="min", a=1) | SizeOp(op="min", b=1)),), 1),)):
-            return True
-        case _:
-            return False
+    """Whether an open size is at most 1, as that of ``x[:1]``: 1, but for an empty ``x``."""
+    return isinstance(size, Dim) and upper_bound(size, {}) == 1
 
 
 def _require_repeated(own: Size, size: Size, name: str) -> None:
@@ -224,16 +238,23 @@ def _require_repeated(own: Size, size: Size, name: str) -> None:
     require_equal((own - size) * (own - 1), 0, why)
 
 
-def _may_be_one(a: Dim, b: Dim) -> bool:
-    names = sorted(a.variables() | b.variables())
+def _larger(a: Size, b: Size) -> Size:
+    """Return the size that two sizes are broadcast to, one of which is 1: 0 next to 1 is 0."""
+    if isinstance(a, int) or isinstance(b, int):
+        return a if isinstance(a, int) else b
+    return maximum(a, b) * minimum(minimum(a, b), 1)
+
+
+def _tried(a: Size, b: Size) -> Iterator[tuple[int, int]]:
+    """Return values of two sizes for some of their variables; none if the run computes these."""
+    sides = [size.variables() if isinstance(size, Dim) else frozenset[str]() for size in (a, b)]
+    names = sorted(sides[0] | sides[1])
     if any(COMPUTED in name for name in names):
-        return False
+        return
     groups = [[name] for name in names]
     if len(names) > _MOST_VARIABLES:
-        groups = [[*a.variables()], [*(b.variables() - a.variables())]]
-    for row in itertools.product(_TRIED, repeat=len(groups)):
-        values = {name: value for group, value in zip(groups, row, strict=True) for name in group}
-        one, other = value_of(a, values), value_of(b, values)
-        if one != other and 1 in (one, other):
-            return True
-    return False
+        groups = [[*sides[0]], [*(sides[1] - sides[0])]]
+    values = _TRIED_ALONE if len(names) == 1 else _TRIED
+    for row in itertools.product(values, repeat=len(groups)):
+        known = {name: value for group, value in zip(groups, row, strict=True) for name in group}
+        yield value_of(a, known), value_of(b, known)

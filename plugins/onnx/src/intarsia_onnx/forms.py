@@ -42,16 +42,22 @@ def import_forms(
         trial: Imports the nodes with these values where these guards hold; ``None`` if it fails.
 
     Returns:
-        What the run chooses; ``None`` if it must be one form.
+        What the run chooses, or the second form if sizes cannot be equal; ``None`` if the model
+        must be the form that is there.
     """
     before = dict(functions)
     functions.clear()
     with guards_apart() as found:
         numbers = _with_numbers(scope, folder, inputs)
     equal = trial(numbers, found.guards)
+    if equal is None:  # a size is broadcast with two numbers, so it is 1
+        functions.clear()
     folder.broadcasts.is_general = True
     general = trial(scope.copied(), ())
     folder.broadcasts.is_general = False
+    if equal is None and general is not None:
+        require_all(general.guards)
+        return [*general.results]
     if equal is not None and general is not None and fit_together(equal, general):
         params = {value for value in scope.values.values() if isinstance(value, Var)}
         flow = Flow(functions, lambda: set[Expr](params))
