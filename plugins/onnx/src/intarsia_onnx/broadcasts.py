@@ -239,10 +239,14 @@ def _require_repeated(own: Size, size: Size, name: str) -> None:
 
 
 def _larger(a: Size, b: Size) -> Size:
-    """Return the size that two sizes are broadcast to, one of which is 1: 0 next to 1 is 0."""
+    """Return the size that two sizes are broadcast to that are equal, or one of them 1.
+
+    That is the larger one, but for 0 next to 1, which is 0. A sum says so, since products of many
+    operands' sizes would pass the numbers that memory is counted in.
+    """
     if isinstance(a, int) or isinstance(b, int):
         return a if isinstance(a, int) else b
-    return maximum(a, b) * minimum(minimum(a, b), 1)
+    return maximum(maximum(a, b) + minimum(minimum(a, b), 1) - 1, 0)
 
 
 def _tried(a: Size, b: Size) -> Iterator[tuple[int, int]]:
