@@ -135,7 +135,7 @@ def input_types(
         types[name] = _overridden(name, types[name], tuple(shape), sizes)
     for name, value in constants.items():
         _check_constant(name, types[name], value)
-    return bound(types, sizes)
+    return bound(types, sizes.items())
 
 
 def _check_names(given: Collection[str], known: Mapping[str, TensorType], what: str) -> None:

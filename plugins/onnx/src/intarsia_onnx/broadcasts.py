@@ -13,7 +13,7 @@ requires mostly says that ``N`` is 3, or the first form has 3 in its place.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
@@ -26,7 +26,7 @@ from intarsia_ir.ops.indexing import Take
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.artifact.size_bounds import upper_bound
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import maximum, minimum, value_of
+from intarsia_runtime.size import maximum, minimum, numbers, value_of, variable
 
 if TYPE_CHECKING:
     from .builder import Builder
@@ -80,19 +80,17 @@ class Broadcasts:
         return {size: number for size, number in fixed.items() if size.name not in paired}
 
     def _paired(self) -> frozenset[str]:
-        sizes = (size for pair in self.pairs for size in pair if isinstance(size, Dim))
-        return frozenset(name for size in sizes for name in size.variables())
+        return frozenset(name for pair in self.pairs for size in pair for name in names_of(size))
 
-    def equal_numbers(self) -> Mapping[Dim, int]:
-        """Return the size variables that are numbers where sizes of pairs are equal."""
-        known = dict(self.numbers)
-        pairs = [[size for size in pair if isinstance(size, Dim)] for pair in self.pairs]
+    def equal_numbers(self) -> Mapping[Size, int]:
+        """Return the sizes that are numbers where sizes of pairs are equal."""
+        known: dict[Size, int] = {**self.numbers}
         count = -1
         while count < len(known):
             count = len(known)
-            for a, b in pairs:
+            for a, b in self.pairs:
                 for size, other in ((a, b), (b, a)):
-                    if other in known and size.is_variable:
+                    if other in known:
                         known.setdefault(size, known[other])
         return known
 
@@ -142,11 +140,13 @@ class Broadcasts:
             return b if is_at_most_one(a) else a
         if self._must_differ(a, b):
             return _larger(a, b)
-        if not isinstance(a, Dim) or not isinstance(b, Dim):
-            size, number = (a, b) if isinstance(a, Dim) else (b, a)
-            if isinstance(size, Dim) and size.is_variable and self._is_alone(size, number):
-                self.numbers.setdefault(size, cast("int", number))
-            return number
+        match a, b:
+            case (Dim() as size, int() as number) | (int() as number, Dim() as size):
+                if size.is_variable and self._is_alone(size, number):
+                    self.numbers.setdefault(size, number)
+                return number
+            case _:
+                pass
         if not self._is_ours(a, b):
             return a
         if self.is_general:
@@ -177,7 +177,7 @@ class Broadcasts:
 
     def _must_differ(self, a: Size, b: Size) -> bool:
         """Whether two sizes that are broadcast are never equal, so that one of them must be 1."""
-        if isinstance(a, int) and isinstance(b, int):
+        if len(numbers((a, b))) == 2:
             return False
         if (a, b) not in self._unequal:
             rows = [(one, other) for one, other in _tried(a, b) if one != other or one > 1]
@@ -191,11 +191,11 @@ class Broadcasts:
         Not an expression, of whose size the weights of a network say what it is, but for that of
         several inputs where all sizes that broadcast are asked for.
         """
-        if not self.may_choose or not isinstance(size, Dim) or isinstance(number, Dim):
+        names = names_of(size)
+        is_asked = self.may_choose and names and numbers((number,))
+        if not is_asked or any(COMPUTED in name for name in names):
             return False
-        if any(COMPUTED in name for name in size.variables()):
-            return False
-        return size.is_variable or (self.is_general and len(size.variables()) > 1)
+        return size == variable(min(names)) or (self.is_general and len(names) > 1)
 
     def _is_ours(self, a: Size, b: Size) -> bool:
         """Whether one of two sizes of different inputs may be 1 where the other is not.
@@ -203,7 +203,7 @@ class Broadcasts:
         Not of two expressions of the same variables, as in networks that halve an image and double
         it again: these differ for few images, and no weights are trained for such.
         """
-        if not isinstance(a, Dim) or not isinstance(b, Dim) or a.variables() == b.variables():
+        if numbers((a, b)) or names_of(a) == names_of(b):
             return False
         if (a, b) not in self._differ:
             rows = _tried(a, b)
@@ -218,14 +218,20 @@ class Broadcasts:
         return call(Take, x, indices, attrs=Take.Attrs(axis=axis), span=builder.span)
 
 
-def bound(types: Mapping[str, TensorType], sizes: Mapping[Dim, Size]) -> dict[str, TensorType]:
+def bound(
+    types: Mapping[str, TensorType], sizes: Iterable[tuple[Size, Size]]
+) -> dict[str, TensorType]:
     """Return types with other sizes in the place of size variables."""
+    known = dict(sizes)
     return {
-        name: type_.with_shape(
-            sizes.get(size, size) if isinstance(size, Dim) else size for size in type_.shape
-        )
+        name: type_.with_shape(known.get(size, size) for size in type_.shape)
         for name, type_ in types.items()
     }
+
+
+def names_of(size: Size) -> frozenset[str]:
+    """Return the names of the size variables in a size."""
+    return size.variables() if isinstance(size, Dim) else frozenset()
 
 
 def is_at_most_one(size: Size) -> bool:
@@ -244,14 +250,14 @@ def _larger(a: Size, b: Size) -> Size:
     That is the larger one, but for 0 next to 1, which is 0. A sum says so, since products of many
     operands' sizes would pass the numbers that memory is counted in.
     """
-    if isinstance(a, int) or isinstance(b, int):
-        return a if isinstance(a, int) else b
+    if known := numbers((a, b)):
+        return known[0]
     return maximum(maximum(a, b) + minimum(minimum(a, b), 1) - 1, 0)
 
 
 def _tried(a: Size, b: Size) -> Iterator[tuple[int, int]]:
     """Return values of two sizes for some of their variables; none if the run computes these."""
-    sides = [size.variables() if isinstance(size, Dim) else frozenset[str]() for size in (a, b)]
+    sides = [names_of(size) for size in (a, b)]
     names = sorted(sides[0] | sides[1])
     if any(COMPUTED in name for name in names):
         return

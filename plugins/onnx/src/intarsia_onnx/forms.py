@@ -13,10 +13,10 @@ import numpy as np
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Expr, Function, Var
 from intarsia_ir.graph.guards import COMPUTED, Guard, guards_apart, require_all
-from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.compare import Equal
 
-from .broadcasts import bound
+from .broadcasts import bound, names_of
 from .builder import Builder, sizes_of
 from .flow import Branch, Flow, fit_together
 from .fold import ConstantFolder
@@ -72,7 +72,7 @@ def _with_numbers(
 ) -> ImportScope:
     """Return a copy with numbers in the place of size variables that are broadcast with them."""
     copy, builder = scope.copied(), Builder(_SPAN, folder)
-    for name, type_ in bound(inputs, folder.broadcasts.equal_numbers()).items():
+    for name, type_ in bound(inputs, folder.broadcasts.equal_numbers().items()).items():
         value = scope.values.get(name)
         if isinstance(value, Var):
             copy.values[name] = builder.reshape(value, type_.shape)
@@ -98,5 +98,4 @@ def _choose(flow: Flow, folder: ConstantFolder, equal: Branch, general: Branch) 
 
 def _is_of_inputs(x: Expr) -> bool:
     """Whether the sizes of the inputs decide the shape of a result."""
-    open_sizes = (size for size in sizes_of(x) if isinstance(size, Dim))
-    return not any(COMPUTED in name for size in open_sizes for name in size.variables())
+    return not any(COMPUTED in name for size in sizes_of(x) for name in names_of(size))

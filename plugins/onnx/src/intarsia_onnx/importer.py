@@ -131,7 +131,7 @@ class Importer:
 
     def _with_sizes(self, sizes: Mapping[Dim, int]) -> IRModule:
         """Import the model with numbers in the place of size variables of its inputs."""
-        inputs, flows = bound(self._inputs, sizes), self._functions is not None
+        inputs, flows = bound(self._inputs, sizes.items()), self._functions is not None
         again = Importer(self._model, self._converters, inputs, self._fixed, control_flow=flows)
         return again.run()
 
