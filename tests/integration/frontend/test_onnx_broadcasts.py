@@ -29,6 +29,11 @@ SUMS = """g (float[n, 8] x, float[m, 8] y) => (float[p, 8] o) {
 PRODUCTS = (
     """g (float[n, 4, 16] x, float[m, 16, 5] y) => (float[p, 4, 5] o) { o = MatMul (x, y) }"""
 )
+JOINS = """g (float[n] x, float[m] y) => (float[p] o)
+<float[3] w = {1, 2, 3}> {
+    c = Concat <axis = 0> (w, x)
+    o = Add (c, y)
+}"""
 CHOICES = """g (float[n, m] c, float[n, k] x, float[k, m] y) => (float[p, q] o) {
     z = Greater (c, x)
     o = Where (z, x, y)
@@ -65,6 +70,12 @@ UNITS = """g (float[n] x, float[m, 6] y) => (float[p] o, float[q] l, float[r, 6]
     s = Slice (y, a, b)
     t = Slice (s, c, b)
     f = Sub (s, t)
+}"""
+
+COUNTS = """g (float[n, 1] x) => (float[p, 7] o)
+<int64[1] a = {0}, int64[1] b = {99}, int64[1] c = {9}, int64[2] s = {4, 7}> {
+    t = Slice (x, a, b, a, c)
+    o = Expand (t, s)
 }"""
 
 FIRSTS = """g (float[n, m, 8] x) => (float[n, k, 8] a, float[p, q, 8] b)
@@ -114,10 +125,23 @@ def feeds(data: bytes, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
         (SPREADS, [{"n": n, "m": m} for n, m in ((4, 4), (1, 6), (6, 1))]),
         (SHIFTS, [{"n": n, "c": c, "h": h} for n, c, h in ((2, 3, 4), (1, 1, 5), (2, 1, 1))]),
         (KERNELS, [{"h": 5, "w": 6, "k": 3}]),
+        (JOINS, [{"n": n, "m": m} for n, m in ((1, 1), (2, 1), (2, 5))]),
+        (COUNTS, [{"n": n} for n in (3, 9, 28, 36)]),
         (UNITS, [{"n": 1, "m": m} for m in (3, 7)]),
         (FIRSTS, [{"n": n, "m": m} for n, m in ((2, 5), (1, 1), (3, 1), (0, 4), (4, 0))]),
     ],
-    ids=["sums", "products", "choices", "spreads", "shifts", "kernels", "units", "firsts"],
+    ids=[
+        "sums",
+        "products",
+        "choices",
+        "spreads",
+        "shifts",
+        "kernels",
+        "joins",
+        "counts",
+        "units",
+        "firsts",
+    ],
 )
 def test_a_size_of_the_run_may_be_1(
     text: str, rows: Sequence[Mapping[str, int]], target: str

@@ -116,9 +116,19 @@ class Broadcasts:
         return tuple(self._grown(builder, arg, joined, op.name, inner) for arg in args)
 
     def spread(
-        self, builder: Builder, x: Expr, wanted: Sequence[Size]
+        self, builder: Builder, x: Expr, wanted: Sequence[Size], *, to_numbers: bool = False
     ) -> tuple[Expr, Sequence[Size]]:
-        """Return a tensor and the sizes to expand it to, which no longer differ but for 1."""
+        """Return a tensor and the sizes to expand it to, which no longer differ but for 1.
+
+        Args:
+            builder: The node.
+            x: The tensor.
+            wanted: Sizes that it is broadcast with.
+            to_numbers: Whether an expression next to a number, which is no weight's, may be 1.
+        """
+        for size, number in zip(tensor_type(x).shape[::-1], wanted[::-1], strict=False):
+            if to_numbers and names_of(size) and numbers((number,)):
+                self._unequal[size, number] = not any(COMPUTED in name for name in names_of(size))
         joined = self._joined(tensor_type(x).shape, wanted)
         for own, size in zip(wanted[::-1], joined[::-1], strict=False):
             if self._is_repeated(own, size):
@@ -176,8 +186,12 @@ class Broadcasts:
         return self.is_general and self._is_ours(own, size)
 
     def _must_differ(self, a: Size, b: Size) -> bool:
-        """Whether two sizes that are broadcast are never equal, so that one of them must be 1."""
-        if len(numbers((a, b))) == 2:
+        """Whether two sizes are never equal, so that one of them must be 1.
+
+        Asked of a number and a size, and of two sizes of the same variables.
+        """
+        known = len(numbers((a, b)))
+        if known == 2 or (known == 0 and names_of(a) != names_of(b)):
             return False
         if (a, b) not in self._unequal:
             rows = [(one, other) for one, other in _tried(a, b) if one != other or one > 1]

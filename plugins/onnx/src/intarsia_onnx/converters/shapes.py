@@ -252,7 +252,8 @@ def expand(node: NodeContext) -> Expr:
     if any(isinstance(size, Dim) for size in (*sizes, *wanted)):
         x = node.reshape(node.input(0), _ones(node, sizes, wanted))
         wanted = _ones(node, wanted, sizes)
-        x, joined = node.folder.broadcasts.spread(node, node.behind(x, *wanted), wanted)
+        x = node.behind(x, *wanted)
+        x, joined = node.folder.broadcasts.spread(node, x, wanted, to_numbers=True)
         return node.broadcast(x, extents(_broadcast(node, sizes_of(x), joined)))
     try:
         new = np.broadcast_shapes(numbers(sizes), numbers(wanted)) if len(wanted) <= 32 else None
