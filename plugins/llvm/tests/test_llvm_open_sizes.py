@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +78,36 @@ def test_one_artifact_runs_any_size(artifact: Path, threads: int) -> None:
             assert list(got) == ["tokens", "pooled"]
             for mine, theirs in zip(got.values(), want, strict=True):
                 np.testing.assert_allclose(mine, theirs, rtol=2e-4, atol=1e-5)
+
+
+def calls_of_run(executable: OpenExecutor, given: np.ndarray) -> int:
+    """Return how many functions a run calls, those of Python and of C."""
+    counts = Counter[str]()
+    sys.setprofile(lambda frame, event, argument: counts.update([event]))
+    try:
+        executable.run([given])
+    finally:
+        sys.setprofile(None)
+    return counts["call"] + counts["c_call"]
+
+
+def test_the_first_run_of_a_new_size_calls_few_functions_more_than_the_next(artifact: Path) -> None:
+    with load(artifact, threads=1) as executable:
+        assert isinstance(executable, OpenExecutor)
+        executable.run([tokens(3, 37)])  # larger ones: the workspace grows no more
+        calls = [calls_of_run(executable, tokens(2, 9)) for _ in range(2)]
+        assert calls[0] - calls[1] <= 30, calls
+
+
+def test_outputs_have_their_shapes_in_the_frame(artifact: Path) -> None:
+    with load(artifact) as executable:
+        assert isinstance(executable, OpenExecutor)
+        for n, s in ((2, 5), (1, 3)):
+            executable.run([tokens(n, s)])
+            given, *made = executable._arguments.tensors
+            assert given.shape[:3] == [n, s, 32]
+            assert [tensor.shape[: tensor.ndim] for tensor in made] == [[n, s, 32], [n, 32]]
+            assert not any(tensor.strides for tensor in (given, *made))
 
 
 def test_a_run_into_arrays(artifact: Path) -> None:

@@ -130,12 +130,11 @@ class ArgumentBlock:
     """
 
     def __init__(
-        self,
-        specs: Sequence[TensorSpec],
-        leading: int | None = None,
-        trailing: Sequence[int] = (),
+        self, specs: Sequence[TensorSpec], leading: int | None = None, trailing: Sequence[int] = ()
     ) -> None:
-        self.tensors = tuple(_tensor(len(spec.shape), spec.dtype) for spec in specs)
+        made = [_tensor(len(spec.shape), spec.dtype) for spec in specs]
+        self.tensors = tuple([tensor for tensor, _ in made])
+        self._sizes = [sizes for _, sizes in made]  # a look at a pointer makes a new object
         self.resize([spec.shape for spec in specs])
         values = [(_INT, leading)] if leading is not None else []
         values += [(_DLTENSOR, ctypes.addressof(tensor)) for tensor in self.tensors]
@@ -149,23 +148,19 @@ class ArgumentBlock:
         self.result_address = ctypes.addressof(self._result)
 
     def resize(self, shapes: Iterable[tuple[int, ...]]) -> None:
-        """Let the tensors have other shapes, of as many dimensions."""
-        for tensor, shape in zip(self.tensors, shapes, strict=True):
-            sizes, strides, step = tensor.shape, tensor.strides, 1
-            for axis in range(len(shape) - 1, -1, -1):
-                sizes[axis], strides[axis] = shape[axis], step
-                step *= shape[axis] or 1
+        """Let the first tensors have other shapes, of as many dimensions."""
+        for sizes, shape in zip(self._sizes, shapes):  # noqa: B905 # the others keep theirs
+            sizes[: len(shape)] = shape
 
 
-def _tensor(rank: int, dtype: DType) -> DLTensor:
+def _tensor(rank: int, dtype: DType) -> tuple[DLTensor, ctypes.Array[ctypes.c_int64]]:
+    """Return a compact tensor, which needs no strides, and its sizes, which are 0."""
     letters = dtype.value.rstrip("0123456789")
     tensor = DLTensor()
     tensor.device_type, tensor.ndim = _CPU, rank
     tensor.code, tensor.bits, tensor.lanes = _CODES[letters], dtype.bits, 1
-    sizes = ctypes.c_int64 * max(1, rank)
-    # ctypes keeps the arrays alive as long as the structure.
-    tensor.shape, tensor.strides = sizes(), sizes()
-    return tensor
+    tensor.shape = sizes = (ctypes.c_int64 * max(1, rank))()
+    return tensor, sizes
 
 
 def call_with_leading(function: int, leading: int, count: int) -> Callable[..., int]:

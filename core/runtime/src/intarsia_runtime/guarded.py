@@ -67,12 +67,7 @@ class Guarded:
     __slots__ = ("__wrapped__", "answers", "doing", "owner")
 
     def __init__(
-        self,
-        function: Foreign,
-        owner: Owner,
-        *,
-        doing: str,
-        answers: tuple[type, ...] = (),
+        self, function: Foreign, owner: Owner, *, doing: str, answers: tuple[type, ...] = ()
     ) -> None:
         self.__wrapped__ = function
         self.owner = owner

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from math import prod
@@ -59,9 +59,10 @@ class ResultMemory(Struct):
 
     def fitted(self, rows: Iterable[tuple[str, tuple[int, ...], NumpyType]]) -> Self | None:
         """Keep blocks for these results, each with its name; ``None`` if they are small."""
-        counts = Counter([_block_bytes(prod(shape) * dtype.itemsize) for _, shape, dtype in rows])
-        self.blocks = {n: deque(self.blocks.get(n, ()), 2 * counts[n]) for n in counts if n}
-        return self if self.blocks else None
+        sizes = [prod(shape) * dtype.itemsize for _, shape, dtype in rows]
+        kept = [_block_bytes(size) for size in sizes if _LARGE <= size <= _LARGEST]
+        self.blocks = {n: deque(self.blocks.get(n, ()), 2 * kept.count(n)) for n in kept}
+        return self if kept else None
 
     def empty(self, shape: tuple[int, ...], dtype: NumpyType) -> np.ndarray:
         """Return an array, contents undefined; errors are those of :func:`numpy.empty`."""
@@ -82,9 +83,9 @@ class ResultMemory(Struct):
 
 
 def _block_bytes(size: int) -> int:
-    """Return the bytes of a block for so many, so that a cache may grow; 0 if it is not kept."""
+    """Return the bytes of a block for so many, so that a cache may grow."""
     step = 1 << max(size.bit_length() - 4, 0)
-    return -(-size // step) * step if _LARGE <= size <= _LARGEST else 0
+    return -(-size // step) * step
 
 
 def check_memory(size: int) -> None:

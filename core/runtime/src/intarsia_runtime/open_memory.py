@@ -44,7 +44,9 @@ class OpenMemory:
         assert sizes is not None  # who makes one has such a plan
         self._plan, self._sizes = plan, sizes
         self._range = SizeRange(plan)
-        self.frame = np.zeros(frame_entries(plan), np.int64)
+        self.frame = (ctypes.c_int64 * frame_entries(plan))()
+        self._frame_address = ctypes.addressof(self.frame)
+        self._rooms = len(sizes.names)  # where the bytes of workspaces are
         self._stages = len(sizes.stages)
         first = len(sizes.names) + 1 + self._stages + len(sizes.slots)
         ranks = [len(spec.shape) for spec in plan.outputs]
@@ -66,7 +68,7 @@ class OpenMemory:
 
     def pointers(self) -> list[int]:
         """Return the entries of the context from the frame on, before anything is laid out."""
-        found = [self.frame.ctypes.data]
+        found = [self._frame_address]
         if self._stages:
             grow = ctypes.cast(self._grow, ctypes.c_void_p).value or 0
             found += [grow, 0, *(0 for _ in range(2 * self._stages + len(self._plan.outputs)))]
@@ -81,7 +83,7 @@ class OpenMemory:
         """
         self._range.check(values)
         self.frame[: len(values)] = values
-        failed = self._functions[0](self.frame.ctypes.data)
+        failed = self._functions[0](self._frame_address)
         if failed:
             raise self._guard_failed(failed)
         if self._is_native:  # a device has memory of its own
@@ -96,7 +98,7 @@ class OpenMemory:
         """
         first = self._sizes.names.index(self._sizes.stages[stage - 1][0])
         self.frame[first : first + len(values)] = values
-        if self._functions[stage](self.frame.ctypes.data):
+        if self._functions[stage](self._frame_address):
             self.raise_failure()
         self._reserve(stage)
 
@@ -113,7 +115,12 @@ class OpenMemory:
 
     def values(self) -> dict[str, int]:
         """Return the values of all size variables; of stages that are not laid out, old ones."""
-        return dict(zip(self._sizes.names, self.frame.tolist(), strict=False))
+        return dict(zip(self._sizes.names, self.frame, strict=False))
+
+    def extents(self, output: int) -> ctypes.Array[ctypes.c_int64]:
+        """Return the part of the frame that has the shape of an output."""
+        extents = ctypes.c_int64 * len(self._plan.outputs[output].shape)
+        return extents.from_buffer(self.frame, self._starts[output] * ctypes.sizeof(ctypes.c_int64))
 
     def shape(self, output: int) -> Shape:
         """Return the shape of an output whose stage is laid out.
@@ -122,8 +129,8 @@ class OpenMemory:
             ModelError: A size is negative.
         """
         start, end = self._starts[output : output + 2]
-        shape = tuple(self.frame[start:end].tolist())
-        if min(shape, default=0) < 0:
+        shape = tuple(self.frame[start:end])
+        if shape and min(shape) < 0:
             name = self._plan.outputs[output].name
             raise ModelError(
                 f"output '{name}' would have the shape {shape}", hint="pass larger inputs"
@@ -134,7 +141,7 @@ class OpenMemory:
         """Return the memory from the beginning of a slot on."""
         stage = self._sizes.stage(self._sizes.slots[number])
         self._reserve(stage)
-        offset = self.frame[len(self._sizes.names) + 1 + self._stages + number]
+        offset = self.frame[self._rooms + 1 + self._stages + number]
         return self.workspaces[stage][offset:]
 
     def begin(self) -> None:
@@ -160,7 +167,7 @@ class OpenMemory:
         failure, self._failure = self._failure, None
         if isinstance(failure, IntarsiaError | KeyboardInterrupt | MemoryError):
             raise failure
-        status = int(self.frame[-1])
+        status: int = self.frame[-1]
         if status == NO_ROOM:
             raise ResourceError(
                 "a tensor whose size the model computes would be larger than any memory",
@@ -170,7 +177,7 @@ class OpenMemory:
             raise self._guard_failed(status)
         if status < 0:
             number = -1 - status
-            value = int(self.frame[number])
+            value = self.frame[number]
             kind = ModelError if value < 0 else ResourceError
             name = self._sizes.names[number]
             raise kind(f"the model computes {value} for the size '{name}'")
@@ -180,7 +187,7 @@ class OpenMemory:
 
     def _reserve(self, stage: int) -> None:
         """Let the workspace of a stage have as many bytes as the frame says."""
-        needed = int(self.frame[len(self._sizes.names) + stage])
+        needed = self.frame[self._rooms + stage]
         room = self.workspaces[stage].nbytes
         if needed > room:
             if stage and room:  # what grows from iteration to iteration gets more at once

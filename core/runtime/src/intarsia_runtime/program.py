@@ -27,13 +27,7 @@ from .artifact.plan import (
 from .artifact.unit import PLAN_FILE, SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, UNSTATED
 from .artifact.unit_plan import read_unit_plan
 from .discovery import check_format, find_loader, has_loader, is_installed, loader_label
-from .errors import (
-    ArtifactError,
-    IntarsiaError,
-    ModelError,
-    PluginError,
-    UnsupportedError,
-)
+from .errors import ArtifactError, IntarsiaError, ModelError, PluginError, UnsupportedError
 from .forking import ends_threads_to_fork, renew_lock_in_children
 from .guarded import Guarded, Owner, is_plugins_own
 from .interrupts import Interrupts
@@ -186,20 +180,6 @@ class LoadedProgram:
         """Set the number of threads of the calling thread; OpenMP keeps one for each."""
         if self._set_threads is not None and not self._has_own_threads:
             self._set_threads(self.threads)
-
-    def lay_out(self, values: Sequence[int]) -> OpenMemory:
-        """Lay out the memory of an open plan for values of the size variables of its inputs.
-
-        The caller holds ``lock``.
-
-        Raises:
-            ModelError: A guard of the plan does not hold.
-            ResourceError: No memory for the workspace.
-        """
-        memory = self.open
-        assert memory is not None  # the caller has such a plan
-        memory.set_inputs(values)
-        return memory
 
     def check_open(self) -> None:
         """Refuse to run what was closed.

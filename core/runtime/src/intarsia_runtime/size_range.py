@@ -80,7 +80,7 @@ class SizeRange:
         Raises:
             ResourceError: One does not.
         """
-        largest = max(values, default=0)
+        largest = max(values) if values else 0  # a default takes longer than all of this
         if largest <= self._checked:
             return
         if largest > MOST_ALONG:

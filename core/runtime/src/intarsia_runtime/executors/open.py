@@ -7,8 +7,9 @@ changed, native code computes sizes and offsets first; nothing is compiled or in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, chain
+from typing import TypeAlias, cast
 
 import numpy as np
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from ..errors import ModelError
 from ..memory import ResultMemory
 from ..open_memory import OpenMemory
 from ..program import LoadedProgram
-from ..size import value_of
+from ..size import Dim, Size, value_of
 from .graph import ProfileRow, check_repeat, profile_walk
 from .planned import ProgramExecutor
 from .random_inputs import random_states
@@ -48,10 +49,19 @@ class OpenExecutor(ProgramExecutor):
         super().__init__(program)
         plan = program.passport.plan
         assert plan.open is not None  # what opens an artifact asks
+        assert program.open is not None
         self._sizes: OpenSizes = plan.open
         self._names = tuple(spec.name for spec in plan.inputs)
         self._draws = random_states(plan.inputs)
         self._rows = tuple((spec, array_dtype(spec)) for spec in plan.inputs)
+        self._ranks = [len(spec.shape) for spec in plan.inputs]
+        starts = [*accumulate(self._ranks, initial=1)]  # of inputs in a row of threads and sizes
+        sources = [(s.name, starts[s.input] + s.axis) for s in plan.open.variables]
+        self._sources = [(name, 0 if name == THREADS else place) for name, place in sources]
+        # Of each size of the inputs its number, the name of its variable, or an expression.
+        sizes: Iterable[Size] = chain.from_iterable(spec.shape for spec in plan.inputs)
+        self._wanted = [s.name if isinstance(s, Dim) and s.is_variable else s for s in sizes]
+        self._computed = [size for size in self._wanted if isinstance(size, Dim)]
         self._output_names = tuple(spec.name for spec in plan.outputs)
         self._call = SafeCall(program.main.function)
         self._shapes: Shapes | None = None  # of the inputs that the memory is laid out for
@@ -63,6 +73,9 @@ class OpenExecutor(ProgramExecutor):
         early = (plan.outputs[n] for n, *_ in self._early)
         specs = [replace(s, shape=(0,) * len(s.shape)) for s in (*plan.inputs, *early)]
         self._arguments = block = ArgumentBlock(specs, program.leading)
+        tensors = block.tensors[len(plan.inputs) :]
+        for tensor, (number, *_) in zip(tensors, self._early, strict=True):
+            tensor.shape = program.open.extents(number)
         handle = program.main.handle or None
         self._call_arguments = (handle, block.address, block.count, block.result_address)
         self._kept, self._memory = ResultMemory(), None
@@ -180,28 +193,38 @@ class OpenExecutor(ProgramExecutor):
         """Compute sizes and offsets, if inputs have other shapes than those before."""
         program = self._program
         program.check_open()
-        memory = program.open
-        if shapes != self._shapes or memory is None:
+        memory = cast("OpenMemory", program.open)  # until it is closed
+        if shapes != self._shapes:
             self._shapes = None  # until all of it is done
-            memory = program.lay_out(self._values(shapes))
+            memory.set_inputs(self._values(shapes))
             self._made = [(name, memory.shape(n), dtype) for n, name, dtype in self._early]
-            self._arguments.resize((*shapes, *(shape for _, shape, _ in self._made)))
+            self._arguments.resize(shapes)
             self._memory = self._kept.fitted(self._made)
             self._shapes = shapes
         return memory
 
     def _values(self, shapes: Shapes) -> list[int]:
         """Return the values of the size variables, which all sizes of the inputs must fit."""
-        sources = self._sizes.variables
-        for (spec, _), shape in zip(self._rows, shapes, strict=True):
-            if len(spec.shape) != len(shape):
-                raise _mismatch(spec, shape)
-        values = {s.name: shapes[s.input][s.axis] for s in sources if s.name != THREADS}
-        values[THREADS] = self._program.threads
-        for (spec, _), shape in zip(self._rows, shapes, strict=True):
-            if tuple([value_of(size, values) for size in spec.shape]) != shape:
-                raise _mismatch(spec, shape, values=values)
-        return [values[source.name] for source in sources]
+        if [*map(len, shapes)] != self._ranks:
+            raise self._misfit(shapes)
+        sizes = sum(shapes, (self._program.threads,))
+        values = {name: sizes[place] for name, place in self._sources}
+        known: dict[Size | str, int] = {**values}
+        for size in self._computed:
+            known[size] = size.evaluate(values)
+        if tuple(map(known.get, self._wanted, self._wanted)) != sizes[1:]:
+            raise self._misfit(shapes, values)
+        return [*values.values()]
+
+    def _misfit(self, shapes: Shapes, values: Mapping[str, int] | None = None) -> ModelError:
+        """Return the error for the first input of another rank; with values, of other sizes."""
+        misfits = (
+            (spec, shape)
+            for (spec, _), shape in zip(self._rows, shapes, strict=True)
+            if len(shape) != len(spec.shape)
+            or (values is not None and shape != tuple([value_of(s, values) for s in spec.shape]))
+        )
+        return _mismatch(*next(misfits), values=values)
 
     def _invoke(
         self, memory: OpenMemory, arrays: list[np.ndarray], results: list[np.ndarray]
@@ -236,7 +259,7 @@ def _mismatch(
     shape: tuple[int, ...],
     *,
     dtype: object = None,
-    values: dict[str, int] | None = None,
+    values: Mapping[str, int] | None = None,
 ) -> ModelError:
     wanted = ", ".join(str(size) for size in spec.shape)
     given = ", ".join(
