@@ -10,7 +10,10 @@ import intarsia
 from intarsia_ir.graph.expr import Function, Var, constant
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
+from intarsia_loops.cpu.aliased_rows import APART
+from intarsia_runtime.artifact.plan import THREADS
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import value_of
 from intarsia_testkit.expressions import apply
 
 
@@ -53,12 +56,31 @@ def test_an_open_number_of_such_rows(depth: int, cpu: str) -> None:
     """Large tiles read a copy, small ones the rows themselves; the last ones overlap."""
     rng = np.random.default_rng(depth)
     weight = rng.standard_normal((depth, 40)).astype(np.float32)
-    data = Var("a", TensorType((variable("M"), depth), DType.FLOAT32))
-    product = apply("matmul", data, constant(weight))
-    model = IRModule.from_function(Function((data,), product))
-    with intarsia.build(model, f"llvm -mcpu={cpu}").load() as executor:
+    with intarsia.build(open_product(weight), f"llvm -mcpu={cpu}").load() as executor:
         for rows in (0, 1, 5, 13, 14, 15, 27, 28, 43, 99, 250):
             a = rng.standard_normal((rows, depth)).astype(np.float32)
             (found,) = executor.run({"a": a}).values()
             wanted = a.astype(np.float64) @ weight
             np.testing.assert_allclose(np.asarray(found), wanted, atol=3e-6 * depth)
+
+
+def open_product(weight: np.ndarray) -> IRModule:
+    """Return a product of an open number of rows."""
+    data = Var("a", TensorType((variable("M"), len(weight)), DType.FLOAT32))
+    return IRModule.from_function(Function((data,), apply("matmul", data, constant(weight))))
+
+
+@pytest.mark.parametrize("depth", [1024, 2048])
+def test_a_copy_of_rows_takes_memory_for_as_many_large_tiles_as_there_are(depth: int) -> None:
+    weight = np.ones((depth, 40), np.float32)
+    artifact = intarsia.build(open_product(weight), "llvm -mcpu=skylake-avx512")
+    sizes = artifact.passport.plan.open
+    assert sizes is not None
+    taken = [
+        sum(value_of(slot, {"M": rows, THREADS: 2}) for slot in sizes.slots)
+        for rows in (0, 1, 13, 14, 27, 500)
+    ]
+    tile = 2 * 14 * (depth + APART) * 4
+    assert taken[:3] == [0, 0, 0]
+    assert all(tile <= size <= tile + 128 * 14 for size in taken[3:5]), taken
+    assert taken[5] >= tile

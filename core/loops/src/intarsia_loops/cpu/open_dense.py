@@ -23,15 +23,18 @@ remainder by a kernel of fewer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, index, maximum, minimum, select
+from intarsia_ir.tir.passes.stack_to_scratch import STACK_BYTES
 from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
+from intarsia_runtime.size import minimum as minimum_size
 
 from .aliased_rows import APART, Rows, copied_rows, most_rows
 from .dense import ITEMS
@@ -247,9 +250,12 @@ class _OpenProduct(Struct, frozen=True):
         is_known = self.weight.dtype.is_float and not isinstance(stride, Dim)
         if not is_known or size <= most_rows(stride):
             return body(self)
-        rows, first = index(self.left.m), TirVar("base")
-        shape = (most * size, self.left.k + APART)
-        panel = Buffer("panel", shape, self.weight.dtype, MemoryScope.STACK)
+        rows, first, length = index(self.left.m), TirVar("base"), self.left.k + APART
+        if most * size * length * self.weight.dtype.bytes > STACK_BYTES:
+            # It lies in the workspace: products of few rows, which no large tile has, take nothing.
+            rounded = self.left.m + (0 if self.even is not None else size - 1)
+            most = cast("int", minimum_size(rounded // size, most))
+        panel = Buffer("panel", (most * size, length), self.weight.dtype, MemoryScope.STACK)
 
         def given(r: PrimExpr | int, k: PrimExpr) -> PrimExpr:
             return self.left.element(minimum(first + r, rows - 1), k)
