@@ -13,10 +13,12 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.passes.simplify import simplify
 from intarsia_ir.tir.passes.vectorize import vectorize
+from intarsia_ir.tir.tensor import compute, placeholder, reduce_axis, sum_over
 from intarsia_ir.tir.text.print import print_func
 from intarsia_ir.tir.verify import verify_func
 from intarsia_loops.loops import default_loops
-from intarsia_loops.tensors import stages_of
+from intarsia_loops.tensors import Stages, stages_of
+from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply, expected, function_of, var
 
 
@@ -102,3 +104,38 @@ def test_columns_of_any_number_are_reduced(outer: int, length: int, inner: int) 
 def test_rows_of_several_stages(length: int) -> None:
     x = np.random.default_rng(0).standard_normal((3, length)).astype(np.float32)
     computes_the_same(apply("nn.softmax", var("x", 3, length), axis=1), x)
+
+
+def test_powers_lie_where_the_result_will() -> None:
+    """Elements are read in place, so no vector of the result overlaps the one before."""
+    given = var("x", 5, 2503)
+    body = apply("multiply", apply("nn.softmax", given, axis=0), given)
+    assert {b.elements for b in overlapping(body).scratch_params} == {2503}
+    computes_the_same(body, np.random.default_rng(3).standard_normal((5, 2503), np.float32))
+
+
+def test_powers_that_are_read_elsewhere_have_memory_of_their_own() -> None:
+    body = apply("flip", apply("nn.softmax", var("x", 5, 2503), axis=0), axes=(0,))
+    assert max(b.elements for b in overlapping(body).scratch_params) == 5 * 2503
+    computes_the_same(body, np.random.default_rng(4).standard_normal((5, 2503), np.float32))
+
+
+def test_the_last_of_two_results_has_what_both_are_computed_from() -> None:
+    shape = (5, 2503)
+    x = placeholder("x", shape, DType.FLOAT32)
+    powers = compute(shape, lambda i, j: x[i, j] * x[i, j])
+    k = reduce_axis(5)
+    total = compute(shape[1:], lambda j: sum_over(powers[k.var, j], [k]))
+    results = (
+        compute(shape, lambda i, j: powers[i, j] + total[j]),
+        compute(shape, lambda i, j: powers[i, j] * total[j]),
+    )
+    stages = Stages((x,), (powers, total, *results), results)
+    kernel = default_loops("kernel", stages, overlap=True)
+    assert [b.elements for b in kernel.scratch_params] == [2503]
+    data = np.random.default_rng(5).standard_normal(shape, np.float32)
+    made = [np.zeros_like(data), np.zeros_like(data)]
+    run(vectorize(simplify(kernel)), data, *made, np.zeros(2503, np.float32))
+    squares = data * data
+    np.testing.assert_allclose(made[0], squares + squares.sum(0), rtol=1e-5)
+    np.testing.assert_allclose(made[1], squares * squares.sum(0), rtol=1e-5)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from math import prod
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ from intarsia_ir.tir.expr import IntImm, PrimExpr, Read, TirVar
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import Allocate, Seq, Stmt
 from intarsia_ir.tir.tensor import ArgReduction, Reduction, Tensor
-from intarsia_ir.tir.walk import body_exprs, post_order
+from intarsia_ir.tir.walk import body_exprs, post_order, reads
 from intarsia_runtime.size import Dim
 
 from .collapse import collapse
@@ -34,19 +35,22 @@ PARALLEL_WORK = 65_536
 class _KernelMemory(Struct):
     """Where each tensor of a kernel lives, and how many leading indices its buffer leaves out.
 
-    ``overlap`` is that of :func:`default_loops`.
+    ``overlap`` is that of :func:`default_loops`; ``in_place`` has outputs that are computed from
+    what lies in their buffers.
     """
 
     buffers: dict[Tensor, Buffer]
     dropped: dict[Tensor, int]
     overlap: bool
+    in_place: frozenset[Tensor] = frozenset()
 
 
 def default_loops(name: str, stages: Stages, *, overlap: bool = False) -> PrimFunc:
     """Turn tensor expressions into a kernel.
 
     Stages that go row by row share one loop over rows and keep their temporaries on the stack;
-    others run one after another through scratch memory.
+    others run one after another through scratch memory, or in place: a temporary lies where the
+    output will that is computed from it, element by element.
 
     Args:
         name: Of the kernel.
@@ -68,10 +72,40 @@ def default_loops(name: str, stages: Stages, *, overlap: bool = False) -> PrimFu
     if is_row_by_row and sum(_row_bytes(stage, rows) for stage in inner) <= STACK_BYTES:
         body = _by_rows(stages, inner, rows, memory, parallel=parallel)
         return PrimFunc(name, (*params, *outputs), len(outputs), body)
+    held = _held_by_outputs(stages, inner)
+    memory.buffers.update({tensor: memory.buffers[output] for tensor, output in held.items()})
+    memory.in_place = frozenset(held.values())
+    inner = [tensor for tensor in inner if tensor not in held]
     scratch = [_global(tensor, f"scratch{n}") for n, tensor in enumerate(inner)]
     memory.buffers.update(zip(inner, scratch, strict=True))
     body = _sequence([_nest(stage, (), memory, parallel=parallel) for stage in stages.stages])
     return PrimFunc(name, (*params, *outputs, *scratch), len(outputs), body, len(scratch))
+
+
+def _held_by_outputs(stages: Stages, inner: Sequence[Tensor]) -> dict[Tensor, Tensor]:
+    """Return temporaries and the output whose memory each has, since it is what reads it last.
+
+    An output has one at most, of its shape and type, and reads an element only to compute its own.
+    """
+    held: dict[Tensor, Tensor] = {}
+    for number, output in enumerate(stages.stages):
+        if output not in stages.outputs or isinstance(output.body, Reduction | ArgReduction):
+            continue
+        later = {read for stage in stages.stages[number + 1 :] for read in reads(stage)}
+        for tensor in reads(output):
+            is_alike = (tensor.shape, tensor.dtype) == (output.shape, output.dtype)
+            is_free = tensor in inner and tensor not in held and tensor not in later
+            if is_alike and is_free and _reads_own_places(output, tensor):
+                held[tensor] = output
+                break
+    return held
+
+
+def _reads_own_places(stage: Tensor, tensor: Tensor) -> bool:
+    """Whether each element of a stage reads of another one only the element at its own place."""
+    axes = [axis.var for axis in stage.axes]
+    nodes = [node for node in post_order(*body_exprs(stage.body)) if isinstance(node, Read)]
+    return all(_own_row(n, axes) == stage.rank for n in nodes if n.tensor is tensor)
 
 
 def _global(tensor: Tensor, name: str) -> Buffer:
@@ -150,7 +184,7 @@ def _nest(
         leading=() if stage in memory.dropped else row,
         lanes=max(1, VECTOR_BYTES // max(stage.dtype.bytes, _widest(body))),
         parallel=parallel,
-        overlap=memory.overlap,
+        overlap=memory.overlap and stage not in memory.in_place,  # else elements come twice
     )
     match body:
         case Reduction():
