@@ -15,6 +15,8 @@ from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.artifact.archive import open_artifact
+from intarsia_runtime.artifact.plan import THREADS
+from intarsia_runtime.artifact.plan_sizes import slot_offsets
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
 from intarsia_runtime.executors.open import OpenExecutor
@@ -107,6 +109,24 @@ def test_memory_is_that_of_a_plan_for_the_sizes_alone(tmp_path: Path, threads: i
         executor.run([data])
         (reserved,) = [memory.nbytes for memory in program.open.workspaces]
         assert reserved <= 1.15 * least, (n, h, w)
+
+
+def test_threads_reserve_short_strips_of_sound(tmp_path: Path) -> None:
+    data = Var("data", TensorType((N, 32, W), DType.FLOAT32))
+    attrs = {"strides": (1,), "padding": ((5, 5),), "dilation": (5,), "groups": 1}
+    taps = weight(32, 32, 3)
+    model = IRModule.from_function(Function((data,), apply("nn.conv", data, taps, **attrs)))
+    intarsia.build(model, "llvm").save(tmp_path / "net.intarsia")
+    sizes = open_artifact(tmp_path / "net.intarsia").passport.plan.open
+    assert sizes is not None
+    one, two = (slot_offsets(sizes, {"N": 1, "W": 5000, THREADS: threads})[1] for threads in (1, 2))
+    assert 0 < two - one <= 64 * 1024
+    executor = intarsia.load(tmp_path / "net.intarsia", threads=2)
+    for n, w in [(1, 1), (2, 504), (1, 512), (1, 1711)]:  # one strip, several, the last overlaps
+        values = np.random.default_rng(w).random((n, 32, w), np.float32)
+        (got,) = executor.run({"data": values}).values()
+        (wanted,) = evaluate(model.main, {"data": values})
+        np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-4, atol=1e-4)
 
 
 def test_groups_of_tiles_share_large_weights_at_every_size(tmp_path: Path) -> None:

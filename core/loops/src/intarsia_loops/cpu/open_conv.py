@@ -10,9 +10,9 @@ by strips, as in ``conv.py``, with strip sizes computed at run time::
         for tile of results of the strip:          # register tile, micro_kernel.py
           for kh, (kw x c):                        # K; contiguous in strip and weights
 
-- Strip: a buffer of ``strip_bytes``, or of a whole padded image if that is less. Its rows have the
-  length of a piece of an image row, and it has as many rows as fit. Long rows are cut into pieces;
-  the last strip may have fewer, and the last piece overlaps the one before.
+- Strip: a buffer of ``strip_bytes`` (of sound, ``_ROW_STRIP_BYTES``), or of a whole padded image if
+  that is less. Its rows have the length of a piece of an image row, and it has as many as fit. Long
+  rows are cut into pieces; the last strip may have fewer, the last piece overlaps the one before.
 - Registers: as in ``conv.py``. A tile takes consecutive results of a strip and continues in the
   next row, so no width leaves a remainder. Only the end of a strip has smaller tiles of 4 results
   (``open_dense.py``). A loop over the results of a tile writes two positions of each to the stack:
@@ -103,6 +103,10 @@ _SHARED_DEPTH = 96
 _LEAST_PIECE = 16
 """Results of a piece of a row at least."""
 
+_ROW_STRIP_BYTES = 64 * 1024
+"""Most memory of a strip of a single row whose weights take no more. Each tile of results reads the
+weights, so larger strips gain nothing (a vocoder 0.98 to 1.01), and each thread reserves one."""
+
 
 def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) -> Stmt:
     """Return the loops; ``epilogue`` gets indices ``(n, row, column, channel)``.
@@ -146,10 +150,12 @@ class _OpenConv:
         reach = window.span(0, 1)
         piece = window.span(1, _LEAST_PIECE)
         least = reach * piece * conv.inner
-        self._capacity = max(tiling.strip_bytes // conv.data.dtype.bytes, least)
+        self._is_row = window.output[0] == 1
+        weights = prod(conv.weight.shape) * conv.weight.dtype.bytes
+        most = max(weights, _ROW_STRIP_BYTES) if self._is_row else tiling.strip_bytes
+        self._capacity = max(min(most, tiling.strip_bytes) // conv.data.dtype.bytes, least)
         across = self._capacity // (reach * conv.inner)  # columns of the input
         self._piece = (across - window.span(1, 1)) // window.strides[1] + 1
-        self._is_row = window.output[0] == 1
         rows = tiling.rows_for(conv.weight.shape[2] // tiling.lanes)
         rows = rows if self._is_row or rows <= _ADDRESSES else _LONG_TILE
         self._tile = min(rows, most_neighbours(tiling, conv, is_copied=self._copied))
