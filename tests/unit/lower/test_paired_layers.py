@@ -27,7 +27,7 @@ from intarsia_ir.tir.interp import run as run_kernel
 from intarsia_ir.tir.stmt import Invoke
 from intarsia_ir.tir.walk import statements
 from intarsia_loops.cpu.packed_layers import PackedLayer, layer_deferred
-from intarsia_loops.cpu.paired_layers import PackedPair, pair_layers
+from intarsia_loops.cpu.paired_layers import PackedPair, _procedures, pair_layers
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import variable
 
@@ -135,3 +135,14 @@ def test_pairs_of_the_same_types_share_procedures() -> None:
     reverse = [call.values[2] for call in called]
     assert [value.value for value in reverse if isinstance(value, IntImm)] == [0, 1, 0, 1]
     assert [procedure.name for procedure in procedures(kernels)] == [f"{name}_0", f"{name}_1"]
+
+
+def test_procedures_of_few_lengths_are_kept() -> None:
+    attrs = PackedLayer.Attrs(kind="lstm")
+    for steps in range(1, 20):
+        shapes = [(steps, 2, 80), (2, HIDDEN), (2, HIDDEN), (2, 4, HIDDEN, 16)]
+        types = [TensorType(shape, DType.FLOAT32) for shape in shapes]
+        PackedPair.tiled(
+            RowTile(4, 16, 320), PackedPair.Attrs(one=attrs, other=attrs), *types, *types
+        )
+    assert _procedures.cache_info().currsize <= 16

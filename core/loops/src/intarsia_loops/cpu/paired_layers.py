@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 from msgspec import Struct, structs
@@ -127,7 +127,7 @@ class _SharedRows(Struct, frozen=True):
         return _with_pieces(layer.body, call_of)
 
 
-@cache
+@lru_cache(maxsize=16)  # a process may build layers of any number of lengths
 def _procedures(
     tile: RowTile, attrs: PackedLayer.Attrs, *types: TensorType
 ) -> tuple[PrimFunc, ...]:

@@ -39,17 +39,17 @@ def rebuild_expr(expr: PrimExpr, rule: ExprRule, memo: dict[int, PrimExpr]) -> P
     return memo[id(expr)]
 
 
-def unknown_below(expr: PrimExpr, memo: Mapping[int, PrimExpr]) -> Iterator[PrimExpr]:
+def unknown_below(expr: PrimExpr, memo: Mapping[PrimExpr, PrimExpr]) -> Iterator[PrimExpr]:
     """Yield the nodes of an expression that are not in ``memo`` yet, operands before users.
 
-    Whoever asks puts each into the memo, by identity, before taking the next.
+    Whoever asks puts each into the memo before taking the next.
     """
     stack = [expr]
     while stack:
         node = stack.pop()
-        if id(node) in memo:
+        if node in memo:
             continue
-        below = [part for part in children(node) if id(part) not in memo]
+        below = [part for part in children(node) if part not in memo]
         if below:
             stack += [node, *below]
         else:

@@ -55,10 +55,12 @@ class _Simplifier(Struct):
     parts: dict[PrimExpr, tuple[BinaryOp, AffineSum, int]] = field(
         default_factory=dict[PrimExpr, tuple[BinaryOp, AffineSum, int]]
     )
-    memo: dict[int, PrimExpr] = field(default_factory=dict[int, PrimExpr])
+    memo: dict[PrimExpr, PrimExpr] = field(default_factory=dict[PrimExpr, PrimExpr])
+    built: dict[tuple[object, ...], PrimExpr] = field(
+        default_factory=dict[tuple[object, ...], PrimExpr]
+    )
     sums: dict[PrimExpr, AffineSum] = field(default_factory=dict[PrimExpr, AffineSum])
     data: dict[PrimExpr, bool] = field(default_factory=dict[PrimExpr, bool])
-    keep: list[PrimExpr] = field(default_factory=list[PrimExpr])  # identities in memo stay unique
 
     def stmt(self, stmt: Stmt) -> Stmt:
         """Return the simpler form of a statement."""
@@ -91,13 +93,11 @@ class _Simplifier(Struct):
 
     def expr(self, expr: PrimExpr) -> PrimExpr:
         """Return the simpler form of any expression."""
-        known = self.memo.get(id(expr))
-        if known is not None:
-            return known
-        for node in unknown_below(expr, self.memo):
-            self.memo[id(node)] = self._simpler(node)
-            self.keep.append(node)
-        return self.memo[id(expr)]
+        memo = self.memo
+        if expr not in memo:
+            for node in unknown_below(expr, memo):
+                memo[node] = self._simpler(node)
+        return memo[expr]
 
     def _simpler(self, expr: PrimExpr) -> PrimExpr:
         """Return the simpler form of an expression whose operands have theirs."""
@@ -107,12 +107,12 @@ class _Simplifier(Struct):
             case TirVar():
                 return self.values.get(expr, expr)
             case IfThenElse() | Select():
-                condition = self.memo[id(expr.condition)]
+                condition = self.memo[expr.condition]
                 if isinstance(condition, IntImm) and condition.lanes == 1:
-                    return self.memo[id(expr.a if condition.value else expr.b)]
+                    return self.memo[expr.a if condition.value else expr.b]
             case _:
                 pass
-        new = with_children(expr, tuple([self.memo[id(part)] for part in children(expr)]))
+        new = with_children(expr, tuple([self.memo[part] for part in children(expr)]))
         if not isinstance(new, Binary) or new.lanes > 1:
             return new
         if new.a.dtype is INDEX:
@@ -281,20 +281,33 @@ class _Simplifier(Struct):
         return (_LOW, _HIGH) if self._may_wrap(value) else self._interval(value)
 
     def _build(self, value: AffineSum) -> PrimExpr:
-        """Return a sum as an expression, in the order its terms came up; constants last."""
+        """Return a sum as an expression, in the order its terms came up; constants last.
+
+        Sums that begin alike share what they begin with, and equal ones are one object.
+        """
+        key: tuple[object, ...] = ()
         result: PrimExpr | None = None
         for atom, factor in value.terms.items():
-            term = atom if factor in (1, -1) else atom * abs(factor)
-            if result is None:
-                result = term if factor > 0 else 0 - term
-            else:
-                result = result + term if factor > 0 else result - term
+            key = (*key, atom, factor)
+            known = self.built.get(key)
+            if known is None:
+                term = atom if factor in (1, -1) else atom * abs(factor)
+                if result is None:
+                    known = term if factor > 0 else 0 - term
+                else:
+                    known = result + term if factor > 0 else result - term
+                self.built[key] = known
+            result = known
         if result is None:
             result = IntImm(value.constant)
-        elif value.constant > 0:
-            result = result + value.constant
-        elif value.constant < 0:
-            result = result - -value.constant
+        elif value.constant:
+            key = (*key, value.constant)
+            known = self.built.get(key)
+            if known is None:
+                constant = value.constant
+                known = result + constant if constant > 0 else result - -constant
+                self.built[key] = known
+            result = known
         self.sums[result] = value
         return result
 

@@ -71,8 +71,7 @@ class _Vectorizer(Struct):
     var: TirVar
     lanes: int
     lets: dict[TirVar, TirVar] = field(default_factory=dict[TirVar, TirVar])
-    memo: dict[int, PrimExpr] = field(default_factory=dict[int, PrimExpr])
-    keep: list[PrimExpr] = field(default_factory=list[PrimExpr])  # identities in memo stay unique
+    memo: dict[PrimExpr, PrimExpr] = field(default_factory=dict[PrimExpr, PrimExpr])
 
     def stmt(self, stmt: Stmt) -> Stmt:
         """Return the vector form of a statement."""
@@ -124,13 +123,10 @@ class _Vectorizer(Struct):
 
     def expr(self, expr: PrimExpr) -> PrimExpr:
         """Return the vector form of ``expr``, or ``expr`` if it is the same in every lane."""
-        known = self.memo.get(id(expr))
-        if known is not None:
-            return known
-        for node in unknown_below(expr, self.memo):
-            self.memo[id(node)] = self._build(node)
-            self.keep.append(node)
-        return self.memo[id(expr)]
+        if expr not in self.memo:
+            for node in unknown_below(expr, self.memo):
+                self.memo[node] = self._build(node)
+        return self.memo[expr]
 
     def _build(self, expr: PrimExpr) -> PrimExpr:
         if isinstance(expr, TirVar):
@@ -143,7 +139,7 @@ class _Vectorizer(Struct):
                 return expr
             return Load(expr.buffer, indices, expr.dtype, self.lanes)
         parts = children(expr)
-        new = tuple([self.memo[id(part)] for part in parts])
+        new = tuple([self.memo[part] for part in parts])
         if new == parts:
             return expr
         if expr.lanes > 1:
