@@ -129,6 +129,26 @@ def test_threads_reserve_short_strips_of_sound(tmp_path: Path) -> None:
         np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-4, atol=1e-4)
 
 
+def test_a_strip_is_as_large_as_its_share_of_an_image(tmp_path: Path) -> None:
+    data = Var("data", TensorType((N, 96, H, W), DType.FLOAT32))
+    body = conv(data, weight(8, 96, 3, 3), stride=2)
+    model = IRModule.from_function(Function((data,), body))
+    intarsia.build(model, "llvm").save(tmp_path / "net.intarsia")
+    sizes = open_artifact(tmp_path / "net.intarsia").passport.plan.open
+    assert sizes is not None
+    one, two = (
+        slot_offsets(sizes, {"N": 1, "H": 64, "W": 32, THREADS: threads})[1] for threads in (1, 2)
+    )
+    assert 0 < two - one <= 4 * 96 * 9 * 33 + 64  # rows that 4 rows of results read
+    executor = intarsia.load(tmp_path / "net.intarsia", threads=2)
+    # Rows in one piece and in two, few and many images: all have strips of another height.
+    for n, h, w in [(1, 64, 32), (1, 5, 700), (2, 37, 500), (9, 33, 30), (1, 90, 401)]:
+        values = np.random.default_rng(w).random((n, 96, h, w), np.float32)
+        (got,) = executor.run({"data": values}).values()
+        (wanted,) = evaluate(model.main, {"data": values})
+        np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-3, atol=1e-3)
+
+
 def test_groups_of_tiles_share_large_weights_at_every_size(tmp_path: Path) -> None:
     data = Var("data", TensorType((N, 160, H, W), DType.FLOAT32))
     model = IRModule.from_function(Function((data,), conv(data, weight(160, 160, 3, 3))))

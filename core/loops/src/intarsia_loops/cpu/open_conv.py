@@ -42,14 +42,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import (
-    BinaryOp,
-    PrimExpr,
-    TirVar,
-    index,
-    maximum,
-    minimum,
-)
+from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, index, maximum, minimum
 from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt
 from intarsia_runtime.size import Dim
 from intarsia_runtime.size import maximum as maximum_size
@@ -234,11 +227,17 @@ class _OpenConv:
         return minimum(tallest, maximum(near, 1))
 
     def _strip_size(self) -> int:
-        """Return how many elements a strip has at most: no more than a whole padded image."""
-        window = self._conv.window
+        """Return how many elements a strip has at most: no more than its share of an image."""
+        conv, window = self._conv, self._conv.window
+        (height, width), parts = window.output, 1
+        if not self._is_row:  # as many strips as ``loops`` makes for threads to share
+            pieces = conv.data.shape[0] * conv.groups * ((width + (self._piece - 1)) // self._piece)
+            wanted = (pieces + (_ITEMS - 1)) // maximum_size(pieces, 1)
+            parts = maximum_size(minimum_size(wanted, height // _LEAST_ROWS), 1)
+        results = (height + (parts - 1)) // parts, width
         rows, columns = (
             (maximum_size(size, 1) - 1) * stride + window.span(axis, 1)
-            for axis, (size, stride) in enumerate(zip(window.output, window.strides, strict=True))
+            for axis, (size, stride) in enumerate(zip(results, window.strides, strict=True))
         )
         return cast("int", minimum_size(rows * columns * self._conv.inner, self._capacity))
 
