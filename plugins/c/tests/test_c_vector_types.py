@@ -14,8 +14,15 @@ from onnx import helper
 
 import intarsia
 from intarsia.target.detect import machine_facts
+from intarsia_c.lowering import lower_function
 from intarsia_c.target import COptions
 from intarsia_c.toolchain import vector_type_bytes
+from intarsia_ir.graph.expr import Function, Var, call
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops.softmax import Softmax
+from intarsia_ir.tir.stmt import Allocate
+from intarsia_ir.tir.walk import statements
+from intarsia_runtime.dtype import DType
 
 from .calling import STRICT
 from .made_models import weight
@@ -36,16 +43,22 @@ NODES = {
 }
 """What a model has: operator, attributes, shape of the input, shapes of the weights."""
 
+MAXIMA = {(3, 7, 50): 4, (5, 300): 4, (40, 9): 1}
+"""Shapes of a softmax, and vectors of maxima of its kernel."""
+
 
 def made(name: str) -> tuple[onnx.ModelProto, np.ndarray]:
-    op, attributes, shape, weights = NODES[name]
+    return of_operator(*NODES[name])
+
+
+def of_operator(op: str, attributes, shape, weights) -> tuple[onnx.ModelProto, np.ndarray]:
     given = [weight(f"w{number}", *dims) for number, dims in enumerate(weights)]
     node = helper.make_node(op, ["x", *(each.name for each in given)], ["y"], **attributes)
     x, y = (
         helper.make_tensor_value_info(value, onnx.TensorProto.FLOAT, dims)
         for value, dims in (("x", shape), ("y", None))
     )
-    graph = helper.make_graph([node], name, [x], [y], initializer=given)
+    graph = helper.make_graph([node], op, [x], [y], initializer=given)
     opset = [helper.make_opsetid("", 17)]
     data = np.random.default_rng(3).standard_normal(shape, np.float32)
     return helper.make_model(graph, opset_imports=opset, ir_version=9), data
@@ -81,6 +94,31 @@ def test_vectors_of_avx512_that_are_parts_of_an_array_are_typed(
         session = onnxruntime.InferenceSession(model.SerializeToString())
         (got,) = intarsia.load(artifact).run({"x": x}).values()
         np.testing.assert_allclose(got, session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not IS_X86, reason="the processor has no AVX2")
+@pytest.mark.parametrize("shape", MAXIMA, ids=str)
+def test_rows_of_a_softmax_have_a_loop_over_lanes_for_all_maxima(tmp_path, shape) -> None:
+    """Of a loop for each, GCC 12 takes the maxima apart into scalars."""
+    model, x = of_operator("Softmax", {}, shape, [])
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    artifact = intarsia.build(intarsia.from_onnx(model), target=HASWELL).save(tmp_path / "a")
+    (got,) = intarsia.load(artifact).run({"x": x}).values()
+    np.testing.assert_allclose(got, session.run(None, {"x": x})[0], rtol=1e-5, atol=1e-7)
+    maxima = [line for line in source(artifact).splitlines() if "float most_" in line]
+    assert len(maxima) == MAXIMA[shape]
+
+
+@pytest.mark.parametrize(
+    ("options", "has_lanes"),
+    [({}, True), ({"freestanding": True}, False), ({"mcpu": "cortex-m4"}, False)],
+)
+def test_sources_for_any_machine_have_loops_over_elements(make_target, options, has_lanes) -> None:
+    x = Var("x", TensorType((3, 50), DType.FLOAT32))
+    soft = Function((x,), call(Softmax, x, attrs=Softmax.Attrs(axis=1)))
+    (kernel,) = lower_function(soft, (), target=make_target(**options)).module.functions
+    made = {part.buffer.name for part in statements(kernel.body) if isinstance(part, Allocate)}
+    assert ("most" in made) == has_lanes
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from intarsia_ir.tir.stmt import Allocate, Stmt
 from intarsia_loops.cpu.int8x4 import dot4_by_shifts
 from intarsia_loops.cpu.loops import load, seq, store, unrolled, vectorized
 from intarsia_loops.cpu.packed_operands import Int8x4
+from intarsia_loops.cpu.softmax import softmax_kernel
 from intarsia_loops.cpu.table import OnWorkspace, Schedule, Schedules
 from intarsia_loops.cpu.tiling import CpuTiling, fit_caches
 from intarsia_loops.cpu.transpose import transpose_kernel
@@ -86,6 +87,18 @@ def transpose(group: FusedGroup, target: LoopTarget[COptions]) -> PrimFunc | Non
     return transpose_kernel(group, _SQUARE, _square)
 
 
+def softmax(group: FusedGroup, target: LoopTarget[COptions]) -> PrimFunc | None:
+    """``nn.softmax`` and ``nn.log_softmax`` along the last dimension, where there are vectors.
+
+    Loops over eight lanes would be written out where a compiler has none: sources for any machine
+    keep loops over elements.
+    """
+    options = target.options
+    if options.is_microcontroller or options.sources_only:
+        return None
+    return softmax_kernel(group, vector_bytes(options) // DType.FLOAT32.bytes)
+
+
 def _square(
     source: Buffer, result: Buffer, size: int, byte_number: tuple[PrimExpr, PrimExpr, PrimExpr]
 ) -> Stmt:
@@ -118,6 +131,8 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
             for name, schedule in {**_LOOPS, **RowSchedules(_LOOPS).table()}.items()
         },
         "transpose": transpose,
+        "nn.softmax": softmax,
+        "nn.log_softmax": softmax,
     }
 )
 """Operator name to its schedule."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import TirVar, index
+from intarsia_ir.tir.expr import BinaryOp, Load, PrimExpr, Ramp, ReduceLanes, TirVar, const, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.passes.merge_lanes import merge_lanes
@@ -77,6 +77,34 @@ def test_what_is_at_no_constant_place_stays() -> None:
 
     function = PrimFunc("f", (x, out), 1, Allocate(acc, seq(copied(acc, x), copied(out, acc))))
     assert split_registers(function) is function
+
+
+def test_a_vector_that_is_reduced_is_split_too() -> None:
+    """As the maxima of a row, which one loop over lanes finds and one expression combines."""
+    most, x = Buffer("most", (2, 4), F32, MemoryScope.REGISTER), Buffer("x", (3, 8), F32)
+    out = Buffer("out", (1,), F32)
+
+    def add(row: PrimExpr, r: int) -> Stmt:
+        return vectorized(4, lambda i: store(most, (r, i), load(most, r, i) + load(x, row, i)))
+
+    def clear(r: int) -> Stmt:
+        return vectorized(4, lambda i: store(most, (r, i), const(0.0, F32)))
+
+    first, second = (Load(most, (index(r), Ramp(index(0), 1, 4)), F32, 4) for r in range(2))
+    body = seq(
+        clear(0),
+        clear(1),
+        serial(3, lambda row: seq(add(row, 0), add(row, 1))),
+        store(out, (0,), ReduceLanes(BinaryOp.ADD, first + second * 2.0, F32)),
+    )
+    function = flat(PrimFunc("f", (x, out), 1, Allocate(most, body)))
+    stmts = list(statements(function.body))
+    assert [s.buffer.name for s in stmts if isinstance(s, Allocate)] == ["most_0", "most_1"]
+    loops = [s for s in stmts if isinstance(s, For) and s.kind is ForKind.VECTORIZED]
+    assert len(loops) == 2
+    result = np.zeros(1, np.float32)
+    run(function, np.arange(24, dtype=np.float32).reshape(3, 8), result)
+    assert result == 3 * np.arange(24).reshape(3, 8)[:, :4].sum()
 
 
 def test_lanes_that_cross_are_not_joined() -> None:

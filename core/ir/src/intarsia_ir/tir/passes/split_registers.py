@@ -16,7 +16,7 @@ from typing import assert_never
 from msgspec import Struct, field
 
 from ..buffer import Buffer, MemoryScope
-from ..expr import Binary, BinaryOp, IntImm, Load, PrimExpr, TirVar
+from ..expr import Binary, BinaryOp, IntImm, Load, PrimExpr, Ramp, TirVar
 from ..func import PrimFunc
 from ..stmt import Allocate, Barrier, For, ForKind, IfStmt, Invoke, LetStmt, Seq, Stmt, Store
 from ..walk import post_order, rewrite_stmt
@@ -102,19 +102,20 @@ class _Pieces(Struct):
         if found is None:
             return False
         start, lane = found
-        if lane is None or lane not in lanes:
+        if isinstance(lane, TirVar) and lane not in lanes:
             return False
+        count = lane.lanes if isinstance(lane, Ramp) else lanes[lane]
         if store and not self.lanes:
-            self.lanes = lanes[lane]
-        if not self.lanes or lanes[lane] > self.lanes or start % self.lanes:
+            self.lanes = count
+        if not self.lanes or count > self.lanes or start % self.lanes:
             return False
         if start not in self.buffers:
             name = f"{self.whole.name}_{start // self.lanes}"
             self.buffers[start] = replace(self.whole, name=name, shape=(self.lanes,))
         return True
 
-    def _start(self, indices: tuple[PrimExpr, ...]) -> tuple[int, TirVar | None] | None:
-        """Number of the vector's first element, and the variable that counts its lanes."""
+    def _start(self, indices: tuple[PrimExpr, ...]) -> tuple[int, TirVar | Ramp] | None:
+        """Number of the vector's first element, and what counts its lanes: a variable or itself."""
         *outer, last = indices
         start = 0
         for at, size in zip(outer, self.whole.shape[:-1], strict=True):
@@ -129,6 +130,8 @@ class _Pieces(Struct):
                 return start + base.value, lane
             case Binary(op=BinaryOp.ADD, a=IntImm() as base, b=TirVar() as lane):
                 return start + base.value, lane
+            case Ramp(base=IntImm() as base, stride=1):
+                return start + base.value, Ramp(IntImm(0), 1, last.lanes)
             case _:
                 return None
 
@@ -149,9 +152,8 @@ class _Pieces(Struct):
 
         return replace_statements(rewrite_stmt(stmt, on_load), on_store)
 
-    def _place(self, indices: tuple[PrimExpr, ...]) -> tuple[Buffer, TirVar]:
+    def _place(self, indices: tuple[PrimExpr, ...]) -> tuple[Buffer, TirVar | Ramp]:
         found = self._start(indices)
         assert found is not None  # as collect() saw it
         start, lane = found
-        assert lane is not None
         return self.buffers[start], lane
