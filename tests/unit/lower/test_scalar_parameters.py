@@ -62,6 +62,39 @@ def test_zeros_of_another_sign_are_other_scalars() -> None:
     assert [len(item.args) for item in fusion.items] == [3, 3]
 
 
+def stored(data: Expr, zero: int) -> Expr:
+    """A product whose results go through bytes with a zero point."""
+    parameters = scalar(0.5), constant(np.array(zero, np.uint8))
+    made = apply("qnn.quantize", apply("matmul", data, weight(6, 6)), *parameters)
+    return apply("qnn.dequantize", made, *parameters)
+
+
+def test_zero_points_that_differ_are_parameters() -> None:
+    data = x("data", 4, 6)
+    (fusion,) = with_scalar_parameters([fuse(Function((data,), stored(stored(data, 3), 5)))])
+    first, second = (item for item in fusion.items if isinstance(item, KernelCall))
+    given = [[arg.node for arg in item.args[2:]] for item in (first, second)]
+    values = [[int(n.data) for n in nodes if isinstance(n, Constant)] for nodes in given]
+    assert values in ([[3], [5]], [[3, 3], [5, 5]])
+
+
+def test_zero_points_of_0_cost_nothing_and_stay() -> None:
+    data = x("data", 4, 6)
+    whole = fuse(Function((data,), stored(stored(data, 0), 5)))
+    (fusion,) = with_scalar_parameters([whole])
+    assert fusion.items == whole.items
+
+
+def test_layers_of_fixed_sizes_share_a_kernel() -> None:
+    data = x("data", 4, 6)
+    function = Function((data,), stored(stored(layer(layer(data, 0.25), 3.0), 3), 5))
+    made = lower(function, (), target=make_target(), forwards=True)
+    steps = [step for step in made.module.plan.steps if isinstance(step, KernelStep)]
+    assert len(steps) == 4
+    assert len({step.function for step in steps}) == 2
+    check(function, made, {})
+
+
 def test_other_operators_are_other_groups() -> None:
     data = x("data", N, 6)
     body = apply("nn.relu", layer(layer(data, 0.25), 3.0))

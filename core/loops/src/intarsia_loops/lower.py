@@ -150,7 +150,7 @@ def lower(
     fused = {key: _fused(one, schedules) for key, one in functions.items()}
     entry = _fused(main, schedules)
     work = _Kernels(backend, tuned)
-    if forwards and not backend.is_sized and tuned is None:
+    if forwards and tuned is None:
         entry, *others = work.share([entry, *fused.values()])
         fused = dict(zip(fused, others, strict=True))
     for one in (entry, *fused.values()):

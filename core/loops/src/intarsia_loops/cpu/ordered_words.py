@@ -202,7 +202,8 @@ def _join(lanes: Array, block: Array, rest: Array, partner: Array) -> None:
     """Join words of a block whose lanes do not pass 127 together.
 
     Each round tries all words that are left with those some distance on, so it takes a few
-    operations on arrays: a few rounds join nearly all that an exhaustive search would.
+    operations on arrays: a few rounds join nearly all that an exhaustive search would. An array for
+    each eight lanes, and numbers instead of masks, halve the time of one array of all.
 
     Args:
         lanes: ``[n, words]``: eight lanes in an integer, each below 128.
@@ -210,19 +211,27 @@ def _join(lanes: Array, block: Array, rest: Array, partner: Array) -> None:
         rest: The words that may be joined.
         partner: Of each word; written.
     """
-    lanes, block = lanes[:, rest], block[rest]
+    parts, block = [part[rest] for part in lanes], block[rest]
     for distance in _DISTANCES:
         size = len(rest) // (2 * distance) * 2 * distance
-        one, other = np.moveaxis(lanes[:, :size].reshape(len(lanes), -1, 2, distance), 2, 0)
-        over = np.bitwise_or.reduce(one + other) & _TOP_BITS
-        first, second = np.moveaxis(block[:size].reshape(-1, 2, distance), 1, 0)
-        fits = (over == 0) & (first == second)
-        first, second = np.moveaxis(rest[:size].reshape(-1, 2, distance), 1, 0)
-        first, second = first[fits], second[fits]
-        partner[first], partner[second] = second, first
+        fits = np.equal(*_sides(block[:size], distance))
+        over = np.zeros(fits.shape, np.uint64)
+        for part in parts:
+            over |= np.add(*_sides(part[:size], distance))
+        fits &= over & _TOP_BITS == 0
+        number = np.flatnonzero(fits)
+        first = number + number // distance * distance
+        partner[rest[first]], partner[rest[first + distance]] = rest[first + distance], rest[first]
         is_left = np.ones(len(rest), bool)
-        is_left[:size].reshape(-1, 2, distance)[...] = ~fits[:, None]
-        lanes, block, rest = lanes[:, is_left], block[is_left], rest[is_left]
+        is_left[first] = is_left[first + distance] = False
+        left = np.flatnonzero(is_left)
+        parts, block, rest = [part[left] for part in parts], block[left], rest[left]
+
+
+def _sides(values: Array, distance: int) -> tuple[Array, Array]:
+    """Return the values of the first of each pair of words some distance apart, and the others'."""
+    pairs = values.reshape(-1, 2, distance)
+    return pairs[:, 0], pairs[:, 1]
 
 
 def unpack_ordered(packed: Array, depth: int) -> Array:
