@@ -11,6 +11,7 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.stmt import Allocate
 from intarsia_ir.tir.walk import statements
+from intarsia_loops.cpu import radix_rows
 from intarsia_loops.cpu.top_k_rows import top_k_kernel
 from intarsia_loops.targets import LoopTarget
 from intarsia_testkit.expressions import apply, expected, function_of, var
@@ -88,3 +89,42 @@ def test_long_rows_are_sorted(shape: tuple[int, ...], count: int, axis: int, dty
 )
 def test_long_rows_and_few_wanted_have_a_heap(size: int, count: int, dtype: str) -> None:
     assert not _agree(_drawn((2, size), dtype), count)
+
+
+def _buffers(size: int, count: int) -> set[str]:
+    function = function_of(
+        get_item(apply("top_k", var("x", 1, size), count=count, axis=1, largest=True), 0)
+    )
+    (kernel,) = lower(function, (), target=make_target(top_k=_schedule)).module.functions
+    return {node.buffer.name for node in statements(kernel.body) if isinstance(node, Allocate)}
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "is_selected"),
+    [(8400, 1000, True), (4096, 2048, True), (4096, 2049, False), (4095, 2000, False)],
+)
+def test_of_long_rows_half_is_left_out_before_they_are_sorted(
+    size: int, count: int, is_selected: bool
+) -> None:
+    names = _buffers(size, count)
+    assert "counts" in names
+    assert ("buckets" in names) == is_selected
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [("drawn", "float32"), ("equal", "uint8"), ("normal", "float32"), ("falling", "int32")],
+)
+def test_rows_of_which_some_are_selected(
+    monkeypatch: pytest.MonkeyPatch, kind: str, dtype: str
+) -> None:
+    """All elements in one bucket, few in the last one, and the last one wanted at its end."""
+    monkeypatch.setattr(radix_rows, "_LEAST_SELECTED", 0)
+    rng, shape = np.random.default_rng(1), (2, 70)
+    x = {
+        "drawn": lambda: _drawn(shape, dtype),
+        "equal": lambda: np.full(shape, 7, dtype),
+        "normal": lambda: (rng.standard_normal(shape) * 40 + 100).clip(0, 200).astype(dtype),
+        "falling": lambda: np.broadcast_to(np.arange(70)[::-1] // 3, shape).astype(dtype),
+    }[kind]()
+    assert _agree(x, 30)
