@@ -18,16 +18,18 @@ SIZE, HIDDEN = 5, 6
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-def layer(op: str, direction: str, *, starts: bool, **attrs: object) -> bytes:
+def layer(
+    op: str, direction: str, *, starts: bool, dtype: type = np.float32, **attrs: object
+) -> bytes:
     rng, count = np.random.default_rng(3), 2 if direction == "bidirectional" else 1
     rows = GATES[op] * HIDDEN
     shapes = {"w": (count, rows, SIZE), "r": (count, rows, HIDDEN), "b": (count, 2 * rows)}
     weights = [
-        numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) * 0.4, name)
+        numpy_helper.from_array((rng.standard_normal(shape) * 0.4).astype(dtype), name)
         for name, shape in shapes.items()
     ]
     states = ["h", "c"][: 2 if op == "LSTM" else 1] if starts else []
-    info, kind = helper.make_tensor_value_info, TensorProto.FLOAT
+    info, kind = helper.make_tensor_value_info, helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     inputs = [info("x", kind, ["t", "n", SIZE]), info("lengths", TensorProto.INT32, ["n"])]
     inputs += [info(name, kind, [count, "n", HIDDEN]) for name in states]
     results = ["y", "last", "cell"][: 3 if op == "LSTM" else 2]
@@ -74,6 +76,27 @@ def test_sequences_of_different_lengths(op: str, direction: str, starts: bool, a
                 for mine, theirs in zip(found, wanted, strict=True):
                     assert mine.shape == theirs.shape
                     np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_layers_of_float16_are_compiled_for_open_sizes(op: str) -> None:
+    data = layer(op, "bidirectional", starts=True, dtype=np.float16)
+    session = onnxruntime.InferenceSession(data)
+    artifact = intarsia.build(data, "llvm")
+    assert artifact.passport.executor["kind"] == "aot"
+    rng = np.random.default_rng(6)
+    with artifact.load(threads=1) as executable:
+        for steps, lengths in ((7, (7, 2, 5)), (1, (1,)), (40, (3, 40))):
+            feeds = {"x": (steps, len(lengths), SIZE)}
+            for info in session.get_inputs()[2:]:
+                feeds[info.name] = (info.shape[0], len(lengths), HIDDEN)
+            given = {n: rng.standard_normal(s).astype(np.float16) for n, s in feeds.items()}
+            given["lengths"] = np.array(lengths, np.int32)
+            found = executable.run(given).values()
+            for mine, theirs in zip(found, session.run(None, given), strict=True):
+                assert mine.dtype == np.float16
+                # A unit of float16 next to 1 is 2**-10: results differ in their rounding alone.
+                np.testing.assert_allclose(mine, theirs, rtol=2**-10, atol=2**-12)
 
 
 def test_other_activations_are_refused_by_their_reason() -> None:

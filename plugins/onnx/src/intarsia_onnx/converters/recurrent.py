@@ -29,6 +29,7 @@ from .open_recurrent import (
     open_recurrent,
     peepholes,
 )
+from .wide import with_steps_in_float32
 
 _DEFAULTS = MappingProxyType(
     {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
@@ -146,6 +147,7 @@ _STEPS: MappingProxyType[str, _Step] = MappingProxyType(
 )
 
 
+@with_steps_in_float32
 def recurrent(node: NodeContext) -> tuple[Expr, ...]:
     """Convert LSTM, GRU and RNN in one or both directions."""
     return layer(node)
