@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
@@ -13,7 +13,7 @@ from intarsia_ir.graph.module import IRModule
 from intarsia_onnx.api import input_types
 from intarsia_onnx.graph import Graph, ValueInfo
 from intarsia_runtime.errors import UnsupportedError, UsageError
-from intarsia_runtime.size import Dim, maximum, minimum, variable
+from intarsia_runtime.size import Dim, maximum, minimum
 
 from .aten.importer import AtenImporter, unknown_among
 from .aten.in_place import is_in_place
@@ -21,7 +21,7 @@ from .aten.sizes import Symbols, examples_of
 from .graph import array_of, require_cpu
 from .kinds import is_number, is_tensor
 from .onnx_export import refuse_changes
-from .tracing import decompositions
+from .tracing import MOST_ROUNDS, decompositions
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -70,7 +70,7 @@ def import_exported(
     fixed = _bound(types, shapes or {})
     symbols = Symbols({**examples, **fixed}, fixed)
     with collecting_guards() as guards:
-        _require_ranges(exported.range_constraints, fixed)
+        _require_ranges(exported.range_constraints, symbols)
         params = {
             n.name: Var(n.name, symbols.type(cast("TorchTensor", n.meta["val"]))) for n in given
         }
@@ -91,11 +91,22 @@ def import_exported(
 
 
 def _plain(exported: Exported) -> Exported:
-    """Return a program without writes, and with operators that no converter knows decomposed."""
-    nodes = tuple(exported.graph_module.graph.nodes)
-    table = decompositions(unknown_among(nodes))
-    writes = any(is_in_place(node.target) for node in nodes)
-    return exported.run_decompositions(table) if table or writes else exported
+    """Return a program without writes, and with operators that no converter knows decomposed.
+
+    The first round also leaves no operators that PyTorch itself composes of others. These may need
+    another one: weight normalization becomes an operator of its own before it becomes arithmetic.
+    """
+    table: dict[object, Callable[..., object]] = {}
+    for attempt in range(MOST_ROUNDS):
+        nodes = tuple(exported.graph_module.graph.nodes)
+        unknown = unknown_among(nodes)
+        found = {**table, **decompositions(unknown)}
+        writes = any(is_in_place(node.target) for node in nodes)
+        if not (writes or found.keys() - table.keys() or (unknown and attempt == 0)):
+            break
+        table = found
+        exported = exported.run_decompositions(table)
+    return exported
 
 
 def _environment(inputs: Sequence[FxNode]) -> ShapeEnv | None:
@@ -137,17 +148,19 @@ def _bound(types: Mapping[str, TensorType], shapes: Mapping[str, Sequence[int]])
     return fixed
 
 
-def _require_ranges(ranges: Mapping[object, SymbolRange], fixed: Mapping[str, int]) -> None:
+def _require_ranges(ranges: Mapping[object, SymbolRange], symbols: Symbols) -> None:
     """Let the program check that sizes are within the ranges of the export.
 
     Raises:
+        UnsupportedError: A range is of a size that depends on what a tensor holds.
         UsageError: One that is given is not.
     """
     for symbol, bounds in ranges.items():
-        name = str(symbol)
-        size = fixed.get(name, variable(name))
         low, high = _bound_of(bounds.lower), _bound_of(bounds.upper)
-        text = f"the program was exported for sizes '{name}'"
+        if (low is None or low <= 0) and high is None:
+            continue
+        size = symbols.size_of(cast("SymExpression", symbol))
+        text = f"the program was exported for sizes '{symbol}'"
         holds = True
         if low is not None and low > 0:
             holds = require_equal(maximum(size, low), size, f"{text} of {low} or more")

@@ -13,7 +13,7 @@ from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_runtime.size import Dim
 
 from .context import AtenContext, Converter, rank_of, sizes_of
-from .resizing import resize_linear, resize_nearest
+from .resizing import resize_cubic, resize_linear, resize_nearest
 
 
 def _layer_norm(node: AtenContext) -> Expr | tuple[Expr, ...]:
@@ -198,9 +198,8 @@ def _resized_open(node: AtenContext, x: Expr, mode: str, *, aligned: bool) -> Ex
     ]
     if mode == "nearest":
         return resize_nearest(node, x, factors)
-    if mode != "linear":
-        node.unsupported(f"mode '{mode}' of an open size")
-    return resize_linear(node, x, factors, aligned=aligned)
+    resize = resize_cubic if mode == "cubic" else resize_linear
+    return resize(node, x, factors, aligned=aligned)
 
 
 def _scales(node: AtenContext, x: Expr) -> tuple[Expr | None, Expr | None]:

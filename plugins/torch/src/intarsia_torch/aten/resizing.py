@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.ops import binary, generate, unary
@@ -35,6 +36,7 @@ def resize_linear(
         if size == wanted:
             continue
         places = _places(node, size, wanted, factor, aligned=aligned)
+        places = node.call(binary.Maximum, places, node.scalar(0, DType.FLOAT32))
         below = node.call(unary.Floor, places)
         rest = _along(node, node.call(binary.Subtract, places, below), axis, rank_of(x))
         one = node.scalar(1, DType.FLOAT32)
@@ -43,6 +45,43 @@ def resize_linear(
         change = node.call(binary.Multiply, rest, node.call(binary.Subtract, high, low))
         x = node.call(binary.Add, low, change)
     return x
+
+
+def resize_cubic(
+    node: AtenContext, x: Expr, factors: Sequence[float | None], *, aligned: bool
+) -> Expr:
+    """Interpolate between the four elements around each place, those at the edges repeated.
+
+    The weight of an element is Keys' cubic of its distance, with PyTorch's ``a`` of -0.75.
+    """
+    for axis, factor in enumerate(factors, 2):
+        size, wanted = sizes_of(x)[axis], node.result.shape[axis]
+        if size == wanted:
+            continue
+        places = _places(node, size, wanted, factor, aligned=aligned)
+        below = node.call(unary.Floor, places)
+        rest = node.call(binary.Subtract, places, below)
+        parts: list[Expr] = []
+        for offset in (-1, 0, 1, 2):
+            place = node.call(binary.Add, below, node.scalar(offset, DType.FLOAT32))
+            found = node.onnx("Gather", x, _within(node, place, size), axis=axis)
+            distance = node.call(binary.Subtract, rest, node.scalar(offset, DType.FLOAT32))
+            weight = _along(node, _keys(node, distance, near=offset in (0, 1)), axis, rank_of(x))
+            parts.append(node.call(binary.Multiply, found, weight))
+        x = reduce(lambda a, b: node.call(binary.Add, a, b), parts)
+    return x
+
+
+def _keys(node: AtenContext, distance: Expr, *, near: bool) -> Expr:
+    """Return Keys' cubic of distances of either sign, all up to 1 or all from 1 to 2."""
+    a = -0.75
+    terms = (a + 2, -(a + 3), 0.0, 1.0) if near else (a, -5 * a, 8 * a, -4 * a)
+    far = node.call(unary.Abs, distance)
+    value: Expr = node.scalar(terms[0], DType.FLOAT32)
+    for term in terms[1:]:
+        value = node.call(binary.Multiply, value, far)
+        value = node.call(binary.Add, value, node.scalar(term, DType.FLOAT32))
+    return value
 
 
 def _along(node: AtenContext, x: Expr, axis: int, rank: int) -> Expr:
@@ -55,7 +94,7 @@ def _along(node: AtenContext, x: Expr, axis: int, rank: int) -> Expr:
 def _places(
     node: AtenContext, size: Size, wanted: Size, factor: float | None, *, aligned: bool
 ) -> Expr:
-    """Return where each element of the result lies among those of the operand, from 0 on."""
+    """Return where each element of the result lies among those of the operand."""
     numbers = _numbers(node, wanted)
     if aligned:
         step = node.call(
@@ -71,8 +110,7 @@ def _places(
     half = node.scalar(0.5, DType.FLOAT32)
     middle = node.call(binary.Add, numbers, half)
     scaled = node.call(binary.Multiply, middle, _step(node, size, wanted, factor))
-    places = node.call(binary.Subtract, scaled, half)
-    return node.call(binary.Maximum, places, node.scalar(0, DType.FLOAT32))
+    return node.call(binary.Subtract, scaled, half)
 
 
 def _step(node: AtenContext, size: Size, wanted: Size, factor: float | None) -> Expr:
@@ -89,6 +127,7 @@ def _numbers(node: AtenContext, count: Size) -> Expr:
 
 
 def _within(node: AtenContext, places: Expr, size: Size) -> Expr:
-    """Return places as integers that are none beyond the last element."""
+    """Return places as integers that are none before the first or beyond the last element."""
     whole = node.cast(places, DType.INT64)
+    whole = node.call(binary.Maximum, whole, node.scalar(0, DType.INT64))
     return node.call(binary.Minimum, whole, node.as_tensor(size - 1, DType.INT64))

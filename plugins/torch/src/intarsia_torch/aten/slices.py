@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.guards import require_at_most
 from intarsia_ir.ops import slicing
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.size import Dim, Size
@@ -15,11 +16,16 @@ from .context import AtenContext, Converter, rank_of, sizes_of
 
 
 def cut(node: AtenContext, x: Expr, axis: int, begin: Size, length: Size, step: int = 1) -> Expr:
-    """Take ``length`` elements of one dimension from ``begin`` on, ``step`` apart."""
+    """Take ``length`` elements of one dimension from ``begin`` on, ``step`` apart.
+
+    PyTorch says how many there are; that they are no fewer than 0 is required before the slice is
+    typed, so that it has this size whatever later operators require.
+    """
     sizes = sizes_of(x)
     if begin == 0 and length == sizes[axis] and step == 1:
         return x
     begins, ends, strides = [0] * len(sizes), list(extents(sizes)), [1] * len(sizes)
+    require_at_most(0, length, f"{node.name}: a part has at least 0 elements")
     last = begin + length if step == 1 else begin + (length - 1) * step + 1
     begins[axis], ends[axis] = extents([begin, last])
     strides[axis] = step
