@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 import intarsia
+from intarsia_runtime.errors import ModelError, UsageError
 from intarsia_torch.exported import import_exported
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
@@ -66,6 +67,13 @@ class Cubic(nn.Module):
         return functions.interpolate(x, size, mode="bicubic", align_corners=self.aligned)
 
 
+class Fixed(nn.Module):
+    """Resizes to a number, which torch takes from the example and guards."""
+
+    def forward(self, x):
+        return functions.interpolate(x, (int(x.shape[2] // 7 * 7), 8), mode="nearest")
+
+
 def check(model, examples: Sequence, sizes: Sequence[Sequence[Sequence[int]]], axes) -> None:
     """Compare one program, imported by its ATen operators, with the module at several sizes."""
     torch.manual_seed(0)
@@ -99,3 +107,19 @@ def test_a_part_has_the_size_that_torch_says_whatever_follows() -> None:
 def test_cubics_over_open_sizes(aligned: bool) -> None:
     sizes = [[(1, 2, h, w)] for h, w in ((5, 7), (8, 40), (33, 2), (4, 12))]
     check(Cubic(aligned), [torch.randn(1, 2, 6, 10)], sizes, [(2, 3)])
+
+
+def test_sizes_that_the_export_fixed_are_checked() -> None:
+    exported = torch.export.export(
+        Fixed(), (torch.randn(1, 2, 30, 8),), dynamic_shapes=({2: OPEN},)
+    )
+    module = import_exported(torch, exported, None)
+    with intarsia.build(module, "llvm").load() as program:
+        for height in (28, 34):
+            x = torch.randn(1, 2, height, 8)
+            (found,) = program.run([x.numpy()]).values()
+            torch.testing.assert_close(torch.from_numpy(found), exported.module()(x))
+        with pytest.raises(ModelError, match="exported for equal sizes"):
+            program.run([torch.randn(1, 2, 35, 8).numpy()])
+    with pytest.raises(UsageError, match="exported for Eq"):
+        import_exported(torch, exported, {"x": (1, 2, 35, 8)})

@@ -64,13 +64,15 @@ def import_exported(
     inputs = [node for node in nodes if node.op == "placeholder"]
     specs = exported.graph_signature.input_specs
     declared = Symbols({})
-    examples = examples_of(_environment(inputs))
+    environment = _environment(inputs)
+    examples = examples_of(environment)
     given = _input_nodes(inputs, specs)
     types = {node.name: declared.type(cast("TorchTensor", node.meta["val"])) for node in given}
     fixed = _bound(types, shapes or {})
     symbols = Symbols({**examples, **fixed}, fixed)
     with collecting_guards() as guards:
         _require_ranges(exported.range_constraints, symbols)
+        _require_equalities(environment, symbols)
         params = {
             n.name: Var(n.name, symbols.type(cast("TorchTensor", n.meta["val"]))) for n in given
         }
@@ -168,6 +170,27 @@ def _require_ranges(ranges: Mapping[object, SymbolRange], symbols: Symbols) -> N
             holds = holds and require_equal(minimum(size, high), size, f"{text} up to {high}")
         if not holds:
             raise UsageError(f"{text} in {low}..{high}, not {size}")
+
+
+def _require_equalities(environment: ShapeEnv | None, symbols: Symbols) -> None:
+    """Let the program check what the export found equal when it fixed sizes of results.
+
+    ``int(height // 7 * 7)`` in a module leaves the height open and is the example's number; the
+    module of the exported program checks ``7 * (height // 7) == 42`` too.
+
+    Raises:
+        UnsupportedError: The arithmetic of a size has no counterpart.
+        UsageError: A size that is given is another.
+    """
+    if environment is None:
+        return
+    for guard in environment.guards:
+        relation = environment.replace(guard.expr)  # symbols that stand for others are none
+        if type(relation).__name__ != "Equality":
+            continue
+        left, right = map(symbols.size_of, relation.args)
+        if not require_equal(left, right, "the program was exported for equal sizes"):
+            raise UsageError(f"the program was exported for {relation}, but {left} is not {right}")
 
 
 def _bound_of(value: SymExpression | int) -> int | None:

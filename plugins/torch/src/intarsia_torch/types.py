@@ -42,11 +42,19 @@ class SymInt(Protocol):
     node: SymNode
 
 
+class ShapeGuard(Protocol):
+    """What must hold of symbols: a SymPy relation."""
+
+    expr: SymExpression
+
+
 class ShapeEnv(Protocol):
     """A ``ShapeEnv``: the symbols of a tracing, and what must hold of them."""
 
     backed_var_to_val: Mapping[object, int]
-    guards: Sequence[object]
+    guards: Sequence[ShapeGuard]
+
+    def replace(self, expr: SymExpression) -> SymExpression: ...
 
 
 class FakeMode(Protocol):
