@@ -54,7 +54,9 @@ class ShapeEnv(Protocol):
     backed_var_to_val: Mapping[object, int]
     guards: Sequence[ShapeGuard]
 
-    def replace(self, expr: SymExpression) -> SymExpression: ...
+    def replace(self, expr: SymExpression) -> SymExpression:
+        """Return an expression with symbols that others stand for replaced by these."""
+        ...
 
 
 class FakeMode(Protocol):
