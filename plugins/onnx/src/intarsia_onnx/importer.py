@@ -228,10 +228,11 @@ class Importer:
         is_drawn = folder.draws is not None and folder.draws.state is not None
         if functions is None or not folder.broadcasts.are_open or self._only or is_drawn:
             return None
-        trial = partial(self._trial, start=0, is_optional=False)
-        return import_forms(
-            functions, folder, scope, self._inputs, lambda form, known: trial(form, guards=known)
-        )
+
+        def trial(form: ImportScope, known: Sequence[Guard]) -> Branch | None:
+            return self._trial(form, 0, known, is_optional=False)
+
+        return import_forms(functions, folder, scope, self._inputs, trial)
 
     def _trial(
         self, scope: ImportScope, start: int, guards: Sequence[Guard], *, is_optional: bool = True

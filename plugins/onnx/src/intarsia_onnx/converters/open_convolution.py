@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from intarsia_ir.graph.expr import Expr, tensor_type
 from intarsia_ir.graph.guards import require_at_most, require_equal
 from intarsia_ir.graph.types import Dim, Size
-from intarsia_ir.ops import binary, compare, generate, nn
+from intarsia_ir.ops import binary, compare, generate
 from intarsia_ir.ops.indexing import Take
 from intarsia_ir.ops.slicing import Pad
 from intarsia_ir.tir.tensor import extents
@@ -54,8 +54,7 @@ def conv_of_patches(
     # [N, C, *(place, tap)] -> [N, *place, C, *tap] -> [N, groups, points, C / groups * taps]
     turned = node.transpose(patches, [0, *range(2, 2 + 2 * rank, 2), 1, *range(3, 3 + 2 * rank, 2)])
     rows = node.transpose(node.reshape(turned, (batch, points, groups, depth)), [0, 2, 1, 3])
-    columns = node.transpose(node.reshape(weight, (groups, own, depth)), [0, 2, 1])
-    made = node.transpose(node.call(nn.Matmul, rows, columns), [0, 1, 3, 2])
+    made = node.matmul(node.reshape(weight, (groups, own, depth)), rows, transpose_b=True)
     result = node.reshape(made, (batch, outputs, *places))
     if bias is None:
         return result
