@@ -22,7 +22,12 @@ class COptions:
 
     cc: str = option("cc", doc="C compiler: a name or a path")
     cflags: tuple[str, ...] = option((), doc="more flags: -march=native,-ffast-math")
-    opt_level: int = option(3, doc="effort of the compiler", minimum=0, maximum=3)
+    opt_level: int = option(
+        2,
+        doc="effort of the compiler; of GCC, 3 takes 2 to 3 times as long for no faster code",
+        minimum=0,
+        maximum=3,
+    )
     mcpu: str = option("", doc="processor the code is for: native, haswell, cortex-m4")
     march: str = option("", doc="instruction set the code is for: armv7e-m, x86-64-v3, rv64gc")
     mtriple: str = option("", doc="machine to write sources for; this machine if empty")

@@ -25,6 +25,20 @@ FLAGS = (
 )
 """Flags of every compilation, in front of the user's."""
 
+GCC_FLAGS = (
+    "-ftree-vectorize",
+    "-fvect-cost-model=dynamic",
+    "-fpeel-loops",
+    "-funswitch-loops",
+    "-fsplit-loops",
+    "-fsplit-paths",
+)
+"""What level 2 has beside GCC's own: those of its level 3 that kernels gain by.
+
+All of level 3 takes GCC 12 2 to 3 times as long, for code that is up to twice as slow without
+``-march`` (it writes loops out before it looks for vectors) and equal within 5 % with AVX-512.
+"""
+
 ZMM_BYTES = 64
 """Bytes of a register of AVX-512."""
 
@@ -44,14 +58,20 @@ def compile_shared(files: Mapping[str, bytes], source: str, options: COptions) -
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
         link = () if sys.platform == "darwin" else ("-Wl,--build-id=none", "-Wl,-z,noexecstack")
-        level = f"-O{options.opt_level}"
+        level = (f"-O{options.opt_level}", *(GCC_FLAGS if _is_tuned(options) else ()))
         shared = ("-shared", *link, "-o", "lib.so", source, "-lm")
-        flags = (*FLAGS, level, *processor_flags(options), *options.cflags)
+        flags = (*FLAGS, *level, *processor_flags(options), *options.cflags)
         _run([options.cc, *flags, *shared], folder)
         target = Path(folder) / "lib.so"
         if not target.exists():
             raise ToolchainError(f"the compiler {options.cc} wrote no library")
         return target.read_bytes()
+
+
+def _is_tuned(options: COptions) -> bool:
+    """Whether GCC's loops are optimized by choice; other compilers do not know its flags."""
+    macros = _macros(options)
+    return options.opt_level == 2 and "GNUC" in macros and "clang" not in macros
 
 
 def processor_flags(options: COptions) -> tuple[str, ...]:
@@ -92,14 +112,24 @@ def needed_features(options: COptions) -> tuple[str, ...]:
     Raises:
         ToolchainError: The compiler is missing or fails.
     """
+    macros = _macros(options)
+    if "aarch64" in macros:
+        return aarch64_features(macros, _of_nothing(options, "-S", "-o", "-"))
+    return named_features(macros)
+
+
+@cache
+def _macros(options: COptions) -> Mapping[str, str]:
+    """Return what the compiler defines, by name without the underlines around it."""
+    return read_macros(_of_nothing(options, "-dM", "-E"))
+
+
+def _of_nothing(options: COptions, *flags: str) -> str:
+    """Return what the compiler writes of an empty source."""
     with temporary_folder("cc") as folder:
         (Path(folder) / "empty.c").write_bytes(b"")
         command = [options.cc, *processor_flags(options), *options.cflags]
-        defined = _run([*command, "-dM", "-E", "empty.c"], folder)
-        macros = read_macros(defined)
-        if "aarch64" in macros:
-            return aarch64_features(macros, _run([*command, "-S", "-o", "-", "empty.c"], folder))
-    return named_features(macros)
+        return _run([*command, *flags, "empty.c"], folder)
 
 
 def compiler_version(cc: str = "cc") -> str:

@@ -55,3 +55,21 @@ def test_a_division_by_what_may_be_zero_stays_where_it_is() -> None:
     x, y = matrix("x", N), matrix("y", N)
     body = serial(index(floor_divide(N, M)), lambda i: store(y, (i,), load(x, i)))
     assert names(flatten_open(PrimFunc("f", (x, y), 1, body))) == []
+
+
+def test_parts_of_a_number_are_that_number_also_where_they_are_copies() -> None:
+    x, y, at = matrix("x", N, M), matrix("y", N, M), Buffer("at", (2,), DType.INT64)
+
+    def number() -> PrimExpr:
+        return load(at, 1)
+
+    body = store(y, (number() // index(M), number() % index(M)), load(x, 0, 0))
+    flat = flatten_open(PrimFunc("f", (x, at, y), 1, body))
+    assert "y[at[1]] = " in print_func(flat)
+
+
+def test_parts_of_different_numbers_stay_apart() -> None:
+    x, y, at = matrix("x", N, M), matrix("y", N, M), Buffer("at", (2,), DType.INT64)
+    body = store(y, (load(at, 0) // index(M), load(at, 1) % index(M)), load(x, 0, 0))
+    flat = flatten_open(PrimFunc("f", (x, at, y), 1, body))
+    assert "y[((at[0] // M) * M) + (at[1] % M)]" in print_func(flat)

@@ -178,18 +178,22 @@ def _joined(outer: PrimExpr, inner: PrimExpr) -> PrimExpr | None:
         case (
             Binary(op=BinaryOp.FLOOR_DIV, a=whole, b=divisor),
             Binary(op=BinaryOp.FLOOR_MOD, a=other, b=same),
-        ) if whole is other and _equal(divisor, same):
+        ) if _equal(whole, other) and _equal(divisor, same):
             return whole
         case _:
             return None
 
 
 def _equal(a: PrimExpr, b: PrimExpr) -> bool:
-    """Whether two expressions over size variables are the same one."""
+    """Whether two parts of one index are the same: passes in front may have copied them."""
     match a, b:
+        case _ if a is b:
+            return True
         case Binary(), Binary():
             return a.op is b.op and _equal(a.a, b.a) and _equal(a.b, b.b)
         case IntImm(), IntImm():
             return a.value == b.value
+        case Load(), Load():
+            return a.buffer is b.buffer and all(map(_equal, a.indices, b.indices))
         case _:
-            return a is b
+            return False
