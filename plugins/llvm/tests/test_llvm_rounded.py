@@ -118,6 +118,74 @@ def test_avx2_packs_bytes_with_saturation_where_16_bits_hold_what_is_added() -> 
     assert ["packuswb" in text for text in texts] == [True, False, False]
 
 
+def kernel_with_zeros(to: DType, zeros: DType, lanes: int, element) -> PrimFunc:
+    """As :func:`kernel`; ``element`` is given what loads two zero points as well."""
+    x, y = Buffer("x", (COUNT,), DType.FLOAT32), Buffer("y", (COUNT,), to)
+    first, second = (Buffer(name, (), zeros) for name in ("first", "second"))
+
+    def value(i: PrimExpr) -> PrimExpr:
+        return element(load(x, i), load(first), load(second))
+
+    def part(start: PrimExpr) -> object:
+        return vectorized(lanes, lambda i: store(y, (start * lanes + i,), value(start * lanes + i)))
+
+    return PrimFunc("k", (x, first, second, y), 3, serial(COUNT // lanes, part))
+
+
+def agree_with_zeros(load_module, function: PrimFunc, zeros: tuple[int, int], cpu: str) -> None:
+    kind, stored = function.params[-1].dtype.value, function.params[1].dtype.value
+    given = [floats(), *(np.array(zero, stored) for zero in zeros)]
+    wanted, found = np.zeros(COUNT, kind), np.zeros(COUNT, kind)
+    with np.errstate(all="ignore"):
+        run(function, *given, wanted)
+    load_module([function], mcpu=cpu).get_function("k")(*given, found)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def moved_by(x: PrimExpr, zero: PrimExpr) -> PrimExpr:
+    return cast(intrinsic(Intrinsic.ROUND, x) + cast(zero, DType.FLOAT32), zero.dtype)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("lanes", [1, 3, 8, 16])
+@pytest.mark.parametrize("kind", [DType.UINT8, DType.INT8])
+def test_zero_points_in_memory_saturate(load_module, kind, lanes, cpu) -> None:
+    function = kernel_with_zeros(kind, kind, lanes, lambda x, zero, _: moved_by(x, zero))
+    for zero in (0, 30, 127, 255 if kind is DType.UINT8 else -128):
+        agree_with_zeros(load_module, function, (zero, 0), cpu)
+
+
+def subtracted(x: PrimExpr, zero: PrimExpr, less: PrimExpr) -> PrimExpr:
+    whole = cast(moved_by(x, zero), DType.INT32)
+    return cast(whole - cast(less, DType.INT32), DType.FLOAT32)
+
+
+def subtracted_again(x: PrimExpr, zero: PrimExpr, _: PrimExpr) -> PrimExpr:
+    return subtracted(x, zero, zero)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("kind", [DType.UINT8, DType.INT8])
+def test_zero_points_in_memory_are_subtracted_again(load_module, kind, cpu) -> None:
+    def whole(x: PrimExpr, zero: PrimExpr, _: PrimExpr) -> PrimExpr:
+        return cast(cast(moved_by(x, zero), DType.INT32), DType.FLOAT32)
+
+    def other(x: PrimExpr, zero: PrimExpr, _: PrimExpr) -> PrimExpr:
+        return subtracted(x, zero, IntImm(3, DType.INT32))
+
+    for element in (subtracted_again, subtracted, whole, other):
+        function = kernel_with_zeros(DType.FLOAT32, kind, 8, element)
+        agree_with_zeros(load_module, function, (30, 17), cpu)
+
+
+def test_no_integer_is_made_of_what_the_same_byte_in_memory_moves() -> None:
+    made = [
+        text_of(kernel_with_zeros(DType.FLOAT32, DType.UINT8, 8, element))
+        for element in (subtracted_again, subtracted)
+    ]
+    assert ["packuswb" in text for text in made] == [False, True]
+
+
 @pytest.mark.parametrize("added", [0.5, float("inf"), float("nan"), 1e9])
 def test_what_is_added_must_be_whole_and_small(load_module, added: float) -> None:
     def element(x: PrimExpr) -> PrimExpr:

@@ -75,7 +75,7 @@ def test_zero_points_that_differ_are_parameters() -> None:
     first, second = (item for item in fusion.items if isinstance(item, KernelCall))
     given = [[arg.node for arg in item.args[2:]] for item in (first, second)]
     values = [[int(n.data) for n in nodes if isinstance(n, Constant)] for nodes in given]
-    assert values in ([[3], [5]], [[3, 3], [5, 5]])
+    assert values == [[3], [5]]  # of quantize and of dequantize
 
 
 def test_zero_points_of_0_cost_nothing_and_stay() -> None:

@@ -9,7 +9,7 @@ become parameters, constants in memory like weights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from msgspec import Struct
@@ -50,11 +50,13 @@ def with_scalar_parameters(fusions: Sequence[Fusion]) -> list[Fusion]:
     changed: dict[Item, KernelCall] = {}
     for group in alike.values():
         columns = zip(*(scalars.values for scalars in group), strict=True)
-        different = [number for number, values in enumerate(columns) if len({*values}) > 1]
-        if different:
-            for scalars in group:
-                constants = [scalars.constants[number] for number in different]
-                changed[scalars.call] = _with_parameters(scalars.call, constants)
+        names: dict[object, list[int]] = {}
+        for number, values in enumerate(columns):
+            if len({*values}) > 1:
+                names.setdefault((group[0].constants[number].type, values), []).append(number)
+        for scalars in group if names else ():
+            passed = [[scalars.constants[n] for n in numbers] for numbers in names.values()]
+            changed[scalars.call] = _with_parameters(scalars.call, passed)
     if not changed:
         return list(fusions)
     return [
@@ -86,20 +88,17 @@ def _without_scalars(group: FusedGroup) -> tuple[object, tuple[Constant, ...]]:
     return tuple(rows), tuple(constants)
 
 
-def _with_parameters(call: KernelCall, constants: Sequence[Constant]) -> KernelCall:
-    """Return a call that passes constants of its group."""
+def _with_parameters(call: KernelCall, constants: Sequence[Sequence[Constant]]) -> KernelCall:
+    """Return a call that passes constants of its group, each of which may occur several times."""
     group, params = call.group, call.group.function.params
-    names: Mapping[Constant, Var] = {
-        constant: Var(f"p{len(params) + number}", constant.type)
-        for number, constant in enumerate(constants)
-    }
-    changed: dict[Expr, Expr] = {}
-    for old, new in (*zip(params, params, strict=True), *names.items()):
-        changed[old] = new
+    changed: dict[Expr, Expr] = dict(zip(params, params, strict=True))
+    names = [Var(f"p{len(params) + n}", same[0].type) for n, same in enumerate(constants)]
+    for name, same in zip(names, constants, strict=True):
+        changed.update(dict.fromkeys(same, name))
     body = rewrite_expr(group.function.body, lambda _: None, changed)
     anchor = None if group.anchor is None else changed[group.anchor]
     assert isinstance(anchor, Call)  # as of every group that is asked for
-    function = replace(group.function, params=(*params, *names.values()), body=body)
+    function = replace(group.function, params=(*params, *names), body=body)
     made = replace(group, function=function, anchor=anchor)
-    args = (*call.args, *(NodeResult(constant) for constant in constants))
+    args = (*call.args, *(NodeResult(same[0]) for same in constants))
     return KernelCall(made, args, call.outputs)

@@ -447,6 +447,7 @@ def _rescaled(node: Call, total: Expr, linear: Linear, bias: Array) -> Expr:
     value = call(Cast, value, attrs=Cast.Attrs(dtype=DType.FLOAT32), span=span)
     value = call(Multiply, value, constant(linear.factor.astype(np.float32)), span=span)
     value = call(Round, value, span=span)
-    if int(linear.y_zero):
-        value = call(Add, value, constant(linear.y_zero.astype(np.float32)), span=span)
+    if int(linear.y_zero):  # a byte, which a kernel that layers share may be given
+        zero = call(Cast, constant(linear.y_zero), attrs=Cast.Attrs(dtype=DType.FLOAT32), span=span)
+        value = call(Add, value, zero, span=span)
     return call(Cast, value, attrs=Cast.Attrs(dtype=tensor_type(node).dtype), span=span)

@@ -165,7 +165,16 @@ class Expressions(Struct):
             value = self.value(expr.value)
             return emit_cast(self.w, value, expr.value.dtype, expr.dtype, expr.lanes)
         emit = emit_rounded_float if expr.dtype.is_float else emit_rounded_integer
-        return emit(self.w, self.value(rounded.x), rounded, expr.lanes)
+        zero = rounded.zero if isinstance(rounded.zero, Load) else None
+        moved = "" if zero is None else self._float_of(zero, expr.lanes)
+        return emit(self.w, self.value(rounded.x), rounded, expr.lanes, moved)
+
+    def _float_of(self, byte: Load, lanes: int) -> str:
+        """Write a byte as a float in all lanes, before the loops that do not change it."""
+        value, scalar = self.value(byte), register_type(DType.FLOAT32)
+        convert = "sitofp" if byte.dtype.is_signed else "uitofp"
+        value = self.w.once(f"{convert} {register_type(byte.dtype)} {value} to {scalar}", value)
+        return value if lanes == 1 else self._splat(value, scalar, lanes)
 
     def _binary(self, expr: Binary) -> str:
         w = self.w

@@ -3,7 +3,8 @@
 
 ``saturate(round(x) + zero)`` is the end of every quantized operator. Its limits are whole numbers,
 so ``x`` may be limited before it is rounded, and one instruction rounds and converts; and who
-dequantizes such a value needs no integer of it.
+dequantizes such a value needs no integer of it. Zero points may be bytes in memory, as in kernels
+that several layers share.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from intarsia_ir.tir.expr import (
     CastExpr,
     FloatImm,
     IntImm,
+    Load,
     PrimExpr,
 )
 from intarsia_ir.tir.intrinsic import Intrinsic
@@ -30,6 +32,7 @@ from .spelling import float_text, int_text, overload, register_type, splat, vect
 from .writer import FunctionWriter
 
 _FLOAT = DType.FLOAT32
+_WIDE = (DType.INT32, _FLOAT)  # which have every byte
 _MOST = 2**16  # far from what float32 has exactly
 _ROUNDING_LANES = (1, 4, 8, 16)  # of vectors that x86 rounds to int32 with one instruction
 
@@ -44,15 +47,15 @@ class Rounded(Struct, frozen=True):
 
     Attributes:
         x: In float32.
-        zero: What is added.
+        zero: What is added: a number, or a byte in memory.
         kind: The small integer that it is limited to.
-        less: What is subtracted from that.
+        less: What is subtracted from that: a number, or the same byte.
     """
 
     x: PrimExpr
-    zero: int
+    zero: int | Load
     kind: DType
-    less: int = 0
+    less: int | Load = 0
 
 
 def as_rounded(cast: CastExpr) -> Rounded | None:
@@ -62,30 +65,42 @@ def as_rounded(cast: CastExpr) -> Rounded | None:
         return _saturated(cast)
     if cast.dtype is not _FLOAT:
         return None
-    less = 0
+    less: int | Load | None = 0
     if isinstance(value, Binary) and value.op is BinaryOp.SUB:
-        number = number_of(value.b)
-        if number is None or abs(number) > _MOST:
-            return None
-        less, value = int(number), value.a
-    if not isinstance(value, CastExpr) or value.dtype is not DType.INT32:
+        less, value = _zero_point(value.b), value.a
+    if not isinstance(value, CastExpr) or value.dtype is not DType.INT32 or less is None:
         return None
     inner = _saturated(value.value) if isinstance(value.value, CastExpr) else None
-    return None if inner is None else Rounded(inner.x, inner.zero, inner.kind, less)
+    if inner is None:
+        return None
+    zero = inner.zero
+    if isinstance(less, Load) and isinstance(zero, Load) and less.buffer is zero.buffer:
+        less = zero
+    is_known = less in (0, zero) or (isinstance(less, int) and isinstance(zero, int))
+    return Rounded(inner.x, zero, inner.kind, less) if is_known else None
 
 
 def _saturated(cast: CastExpr) -> Rounded | None:
-    value, zero = cast.value, 0.0
+    value, zero = cast.value, 0
     if not cast.dtype.is_integer or cast.dtype.bits > 16 or value.dtype is not _FLOAT:
         return None
     if isinstance(value, Binary) and value.op is BinaryOp.ADD:
-        added = number_of(value.b)
-        if added is None or not abs(added) <= _MOST or added != int(added):
-            return None
-        zero, value = float(added), value.a
+        zero, value = _zero_point(value.b), value.a
     if not isinstance(value, CallIntrinsic) or value.intrinsic is not Intrinsic.ROUND:
         return None
-    return Rounded(value.args[0], int(zero), cast.dtype)
+    return None if zero is None else Rounded(value.args[0], zero, cast.dtype)
+
+
+def _zero_point(expr: PrimExpr) -> int | Load | None:
+    """Return the whole number that an expression stands for, or the one byte that it loads."""
+    number = number_of(expr)
+    if number is not None:
+        return int(number) if abs(number) <= _MOST and number == int(number) else None
+    while isinstance(expr, Broadcast) or (isinstance(expr, CastExpr) and expr.dtype in _WIDE):
+        expr = expr.value
+    if not isinstance(expr, Load) or expr.indices or not expr.dtype.is_integer:
+        return None
+    return expr if expr.dtype.bits == 8 else None
 
 
 def number_of(expr: PrimExpr) -> float | None:
@@ -128,13 +143,23 @@ def _size_of(expr: PrimExpr) -> float:
             return math.nan
 
 
-def emit_rounded_integer(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
-    """Write the integer; ``value`` is that of ``found.x``, and 0 stands for NaN."""
+def emit_rounded_integer(
+    w: FunctionWriter, value: str, found: Rounded, lanes: int, zero: str = ""
+) -> str:
+    """Write the integer; 0 stands for NaN.
+
+    Args:
+        w: Of the function.
+        value: That of ``found.x``.
+        found: What to write.
+        lanes: Of the vector.
+        zero: The zero point as a vector of floats, where it is in memory.
+    """
     if w.declarations.packs and lanes == _PACKED_LANES and _fits_packs(found):
-        return _packed(w, value, found)
+        return _packed(w, value, found, zero)
     if narrows(w, lanes):
-        return _narrowed(w, value, found, lanes)
-    limited = _limited(w, value, found, lanes)
+        return _narrowed(w, value, found, lanes, zero)
+    limited = _limited(w, value, found, lanes, zero)
     old, wide = register_type(_FLOAT, lanes), register_type(DType.INT32, lanes)
     if w.declarations.rounds and lanes in _ROUNDING_LANES:
         suffix = f"{overload(DType.INT32, lanes)}.{overload(_FLOAT, lanes)}"
@@ -142,18 +167,32 @@ def emit_rounded_integer(w: FunctionWriter, value: str, found: Rounded, lanes: i
         whole = w.emit(f"call {wide} {function}({old} {limited})")
     else:
         whole = w.emit(f"fptosi {old} {_round(w, limited, lanes)} to {wide}")
-    if found.zero:
-        zero = splat(int_text(found.zero, DType.INT32), "i32", lanes)
-        whole = w.emit(f"add {wide} {whole}, {zero}")
+    if found.zero != 0:
+        whole = w.emit(f"add {wide} {whole}, {_added(w, found, DType.INT32, lanes, zero)}")
     return w.emit(f"trunc {wide} {whole} to {register_type(found.kind, lanes)}")
+
+
+def _added(w: FunctionWriter, found: Rounded, kind: DType, lanes: int, zero: str) -> str:
+    """Return the zero point in all lanes of a vector of integers."""
+    if isinstance(found.zero, int):
+        return splat(int_text(found.zero, kind), register_type(kind), lanes)
+    old, new = register_type(_FLOAT, lanes), register_type(kind, lanes)
+    return w.once(f"fptosi {old} {zero} to {new}", zero)
+
+
+def _bound(w: FunctionWriter, limit: int, found: Rounded, lanes: int, zero: str) -> str:
+    """Return a whole number less the zero point in all lanes."""
+    if isinstance(found.zero, int):
+        return _splat(limit - found.zero, lanes)
+    return w.once(f"fsub {register_type(_FLOAT, lanes)} {_splat(limit, lanes)}, {zero}", zero)
 
 
 def _fits_packs(found: Rounded) -> bool:
     """Whether 16 bits hold a byte and what is added to it."""
-    return found.kind.bits == 8 and abs(found.zero) <= 255
+    return found.kind.bits == 8 and (isinstance(found.zero, Load) or abs(found.zero) <= 255)
 
 
-def _packed(w: FunctionWriter, value: str, found: Rounded) -> str:
+def _packed(w: FunctionWriter, value: str, found: Rounded, zero: str) -> str:
     """Round a vector of AVX2 to bytes by instructions that saturate.
 
     ``vcvtps2dq`` makes NaN and what is too small the least integer, which saturates as it should;
@@ -165,8 +204,8 @@ def _packed(w: FunctionWriter, value: str, found: Rounded) -> str:
     old, wide = register_type(_FLOAT, lanes), register_type(DType.INT32, lanes)
     signed = found.kind.is_signed
     if signed:
-        value = _without_nan(w, value, found, lanes)
-    most = _splat((127 if signed else 255) - found.zero, lanes)
+        value = _without_nan(w, value, found, lanes, zero)
+    most = _bound(w, 127 if signed else 255, found, lanes, zero)
     above = w.emit(f"fcmp ogt {old} {value}, {most}")
     value = w.emit(f"select {vector_type('i1', lanes)} {above}, {old} {most}, {old} {value}")
     convert = w.declarations.use(wide, "llvm.x86.avx.cvt.ps2dq.256", (old,))
@@ -180,10 +219,10 @@ def _packed(w: FunctionWriter, value: str, found: Rounded) -> str:
     ]
     pack = w.declarations.use(half, "llvm.x86.sse2.packssdw.128", (quarter, quarter))
     halves = w.emit(f"call {half} {pack}({quarter} {parts[0]}, {quarter} {parts[1]})")
-    if found.zero:
+    if found.zero != 0:
         add = w.declarations.use(half, "llvm.sadd.sat.v8i16", (half, half))
-        zero = splat(int_text(found.zero, DType.INT16), "i16", lanes)
-        halves = w.emit(f"call {half} {add}({half} {halves}, {half} {zero})")
+        moved = _added(w, found, DType.INT16, lanes, zero)
+        halves = w.emit(f"call {half} {add}({half} {halves}, {half} {moved})")
     name = f"llvm.x86.sse2.pack{'ss' if signed else 'us'}wb.128"
     narrow = w.declarations.use(bytes_, name, (half, half))
     packed = w.emit(f"call {bytes_} {narrow}({half} {halves}, {half} {halves})")
@@ -191,46 +230,53 @@ def _packed(w: FunctionWriter, value: str, found: Rounded) -> str:
     return w.emit(f"shufflevector {bytes_} {packed}, {bytes_} poison, <{lanes} x i32> <{first}>")
 
 
-def _narrowed(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
+def _narrowed(w: FunctionWriter, value: str, found: Rounded, lanes: int, zero: str) -> str:
     """Convert by instructions of NEON, which saturate. NaN stays NaN when ``zero`` is added."""
-    is_number = not math.isnan(bound_of(found.x))
-    if not found.zero or (is_number and abs(found.zero) <= _MOST_ADDED):
-        return emit_nearest(w, value, found.kind, found.zero, lanes)
+    number = found.zero
+    if isinstance(number, int):
+        is_number = not math.isnan(bound_of(found.x))
+        if number == 0 or (is_number and abs(number) <= _MOST_ADDED):
+            return emit_nearest(w, value, found.kind, number, lanes)
+        zero = _splat(number, lanes)
     kind = register_type(_FLOAT, lanes)
-    value = w.emit(f"fadd {kind} {_round(w, value, lanes)}, {_splat(found.zero, lanes)}")
+    value = w.emit(f"fadd {kind} {_round(w, value, lanes)}, {zero}")
     return emit_saturated(w, value, found.kind, lanes)
 
 
-def emit_rounded_float(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
-    """Write the float; ``value`` is that of ``found.x``, and 0 stands for NaN."""
-    rounded = _round(w, _limited(w, value, found, lanes), lanes)
+def emit_rounded_float(
+    w: FunctionWriter, value: str, found: Rounded, lanes: int, zero: str = ""
+) -> str:
+    """Write the float; as :func:`emit_rounded_integer`."""
+    rounded = _round(w, _limited(w, value, found, lanes, zero), lanes)
     if found.zero == found.less:
         return rounded
     kind = register_type(_FLOAT, lanes)
-    return w.emit(f"fadd {kind} {rounded}, {_splat(found.zero - found.less, lanes)}")
+    if isinstance(found.zero, int) and isinstance(found.less, int):
+        zero = _splat(found.zero - found.less, lanes)
+    return w.emit(f"fadd {kind} {rounded}, {zero}")
 
 
-def _limited(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
+def _limited(w: FunctionWriter, value: str, found: Rounded, lanes: int, zero: str) -> str:
     """Limit a float to what can be stored, less ``zero``; NaN becomes what is stored as 0."""
     kind, flags = register_type(_FLOAT, lanes), vector_type("i1", lanes)
     bits, signed = found.kind.bits, found.kind.is_signed
     least = -(2 ** (bits - 1)) if signed else 0
     most = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
     if signed:  # else the least is 0, which NaN becomes below
-        value = _without_nan(w, value, found, lanes)
+        value = _without_nan(w, value, found, lanes, zero)
     for compare, limit in (("ogt", least), ("olt", most)):
-        bound = _splat(limit - found.zero, lanes)
+        bound = _bound(w, limit, found, lanes, zero)
         inside = w.emit(f"fcmp {compare} {kind} {value}, {bound}")
         value = w.emit(f"select {flags} {inside}, {kind} {value}, {kind} {bound}")
     return value
 
 
-def _without_nan(w: FunctionWriter, value: str, found: Rounded, lanes: int) -> str:
+def _without_nan(w: FunctionWriter, value: str, found: Rounded, lanes: int, zero: str) -> str:
     """Replace NaN by what is stored as 0."""
     kind, flags = register_type(_FLOAT, lanes), vector_type("i1", lanes)
     known = w.emit(f"fcmp ord {kind} {value}, {value}")
-    zero = _splat(-found.zero, lanes)
-    return w.emit(f"select {flags} {known}, {kind} {value}, {kind} {zero}")
+    nothing = _bound(w, 0, found, lanes, zero)
+    return w.emit(f"select {flags} {known}, {kind} {value}, {kind} {nothing}")
 
 
 def _round(w: FunctionWriter, value: str, lanes: int) -> str:
