@@ -11,8 +11,8 @@ A step multiplies one or two words of a block, one vector wide, with the rows of
 
 Registers: 8 x 1 accumulators + 2 magnitudes + 2 masks + 2 products + ones = 15 of 16 ymm. Additions
 of integers take one cycle, so eight sums do not wait for each other. Blocks that the first-level
-cache does not hold are read less often by 14 x 1 accumulators, with weights, masks and ones as
-operands in memory.
+cache does not hold beside the data are read less often by 14 x 1 accumulators, with weights, masks
+and ones as operands in memory.
 """
 
 from __future__ import annotations

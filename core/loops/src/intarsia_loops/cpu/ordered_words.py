@@ -60,7 +60,8 @@ Array = np.ndarray
 _MOST_STEPS = 4
 """Numbers of masks that blocks are as large as; kernels are shared by layers of a shape."""
 
-_CACHED_BYTES = 32 * 1024
+_CACHED_BYTES = 16 * 1024
+"""Half of a first-level cache; eight rows of data take as much as the words of a block."""
 _TOP_BITS = np.uint64(0x8080_8080_8080_8080)
 _DISTANCES = range(1, 33)
 """How far apart among the words without a partner they are tried, round by round."""
@@ -80,7 +81,7 @@ class OrderedDot(Struct, frozen=True):
         split: ``split(word)``: the magnitudes of a word of weights, and their mask.
         signed_split: The same where data are signed.
         rows: Rows of a tile one vector wide.
-        tall_rows: The same where the first-level cache does not hold a block of weights.
+        tall_rows: The same where the first-level cache does not hold weights and data.
     """
 
     joined: AddProducts
