@@ -47,7 +47,7 @@ from .conversions import emit_cast
 from .half import narrow_to_bfloat, narrow_to_half, widen_bfloat, widen_half
 from .positions import Position, position
 from .quotient import constant_divisor, emit_quotient
-from .rounded import as_rounded, emit_rounded_float, emit_rounded_integer
+from .rounded import as_rounded, emit_rounded_float, emit_rounded_integer, is_profitable
 from .spelling import float_text, int_text, memory_type, register_type, splat, vector_type
 from .target_calls import emit_target_call
 from .writer import FunctionWriter
@@ -160,11 +160,11 @@ class Expressions(Struct):
                 assert_never(expr)
 
     def _cast(self, expr: CastExpr) -> str:
-        rounded = as_rounded(expr)
-        if rounded is None:
+        rounded, is_float = as_rounded(expr), expr.dtype.is_float
+        if rounded is None or not is_profitable(self.w, rounded, expr.lanes, is_float=is_float):
             value = self.value(expr.value)
             return emit_cast(self.w, value, expr.value.dtype, expr.dtype, expr.lanes)
-        emit = emit_rounded_float if expr.dtype.is_float else emit_rounded_integer
+        emit = emit_rounded_float if is_float else emit_rounded_integer
         zero = rounded.zero if isinstance(rounded.zero, Load) else None
         moved = "" if zero is None else self._float_of(zero, expr.lanes)
         return emit(self.w, self.value(rounded.x), rounded, expr.lanes, moved)

@@ -155,10 +155,12 @@ def emit_rounded_integer(
         lanes: Of the vector.
         zero: The zero point as a vector of floats, where it is in memory.
     """
-    if w.declarations.packs and lanes == _PACKED_LANES and _fits_packs(found):
+    if _is_packed(w, found, lanes):
         return _packed(w, value, found, zero)
+    number = found.zero
+    assert isinstance(number, int)  # as is_profitable() says
     if narrows(w, lanes):
-        return _narrowed(w, value, found, lanes, zero)
+        return _narrowed(w, value, found, number, lanes)
     limited = _limited(w, value, found, lanes, zero)
     old, wide = register_type(_FLOAT, lanes), register_type(DType.INT32, lanes)
     if w.declarations.rounds and lanes in _ROUNDING_LANES:
@@ -167,17 +169,18 @@ def emit_rounded_integer(
         whole = w.emit(f"call {wide} {function}({old} {limited})")
     else:
         whole = w.emit(f"fptosi {old} {_round(w, limited, lanes)} to {wide}")
-    if found.zero != 0:
-        whole = w.emit(f"add {wide} {whole}, {_added(w, found, DType.INT32, lanes, zero)}")
+    if number:
+        added = splat(int_text(number, DType.INT32), "i32", lanes)
+        whole = w.emit(f"add {wide} {whole}, {added}")
     return w.emit(f"trunc {wide} {whole} to {register_type(found.kind, lanes)}")
 
 
-def _added(w: FunctionWriter, found: Rounded, kind: DType, lanes: int, zero: str) -> str:
-    """Return the zero point in all lanes of a vector of integers."""
-    if isinstance(found.zero, int):
-        return splat(int_text(found.zero, kind), register_type(kind), lanes)
-    old, new = register_type(_FLOAT, lanes), register_type(kind, lanes)
-    return w.once(f"fptosi {old} {zero} to {new}", zero)
+def is_profitable(w: FunctionWriter, found: Rounded, lanes: int, *, is_float: bool) -> bool:
+    """Whether code for a rounded float beats that of its parts.
+
+    Limits of a zero point in memory take a small layer longer than an integer gains unpacked.
+    """
+    return isinstance(found.zero, int) or is_float or _is_packed(w, found, lanes)
 
 
 def _bound(w: FunctionWriter, limit: int, found: Rounded, lanes: int, zero: str) -> str:
@@ -187,9 +190,11 @@ def _bound(w: FunctionWriter, limit: int, found: Rounded, lanes: int, zero: str)
     return w.once(f"fsub {register_type(_FLOAT, lanes)} {_splat(limit, lanes)}, {zero}", zero)
 
 
-def _fits_packs(found: Rounded) -> bool:
-    """Whether 16 bits hold a byte and what is added to it."""
-    return found.kind.bits == 8 and (isinstance(found.zero, Load) or abs(found.zero) <= 255)
+def _is_packed(w: FunctionWriter, found: Rounded, lanes: int) -> bool:
+    """Whether words are packed to bytes: 16 bits hold a byte and what is added to it."""
+    if not w.declarations.packs or lanes != _PACKED_LANES or found.kind.bits != 8:
+        return False
+    return isinstance(found.zero, Load) or abs(found.zero) <= 255
 
 
 def _packed(w: FunctionWriter, value: str, found: Rounded, zero: str) -> str:
@@ -221,7 +226,10 @@ def _packed(w: FunctionWriter, value: str, found: Rounded, zero: str) -> str:
     halves = w.emit(f"call {half} {pack}({quarter} {parts[0]}, {quarter} {parts[1]})")
     if found.zero != 0:
         add = w.declarations.use(half, "llvm.sadd.sat.v8i16", (half, half))
-        moved = _added(w, found, DType.INT16, lanes, zero)
+        if isinstance(found.zero, int):
+            moved = splat(int_text(found.zero, DType.INT16), "i16", lanes)
+        else:
+            moved = w.once(f"fptosi {old} {zero} to {half}", zero)
         halves = w.emit(f"call {half} {add}({half} {halves}, {half} {moved})")
     name = f"llvm.x86.sse2.pack{'ss' if signed else 'us'}wb.128"
     narrow = w.declarations.use(bytes_, name, (half, half))
@@ -230,16 +238,13 @@ def _packed(w: FunctionWriter, value: str, found: Rounded, zero: str) -> str:
     return w.emit(f"shufflevector {bytes_} {packed}, {bytes_} poison, <{lanes} x i32> <{first}>")
 
 
-def _narrowed(w: FunctionWriter, value: str, found: Rounded, lanes: int, zero: str) -> str:
+def _narrowed(w: FunctionWriter, value: str, found: Rounded, zero: int, lanes: int) -> str:
     """Convert by instructions of NEON, which saturate. NaN stays NaN when ``zero`` is added."""
-    number = found.zero
-    if isinstance(number, int):
-        is_number = not math.isnan(bound_of(found.x))
-        if number == 0 or (is_number and abs(number) <= _MOST_ADDED):
-            return emit_nearest(w, value, found.kind, number, lanes)
-        zero = _splat(number, lanes)
+    is_number = not math.isnan(bound_of(found.x))
+    if not zero or (is_number and abs(zero) <= _MOST_ADDED):
+        return emit_nearest(w, value, found.kind, zero, lanes)
     kind = register_type(_FLOAT, lanes)
-    value = w.emit(f"fadd {kind} {_round(w, value, lanes)}, {zero}")
+    value = w.emit(f"fadd {kind} {_round(w, value, lanes)}, {_splat(zero, lanes)}")
     return emit_saturated(w, value, found.kind, lanes)
 
 
