@@ -23,9 +23,6 @@ overlaps the one before::
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from itertools import product
 from math import prod
 from typing import cast
 
@@ -33,13 +30,9 @@ from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import (
-    INDEX,
     BinaryOp,
     PrimExpr,
     TirVar,
-    all_of,
-    equal,
-    if_then_else,
     index,
     maximum,
     minimum,
@@ -60,12 +53,13 @@ from .loops import (
     seq,
     serial,
     store,
-    vectorized,
 )
 from .micro_kernel import register_tile
-from .prefetch import prefetch_next_block, prefetch_next_open_block
+from .prefetch import prefetch_next_open_block
+from .shared_tiles import LEAST_DEPTH, TileOperands, call_tiles, shares_tiles, tile_shape
 from .tiling import CpuTiling, column_parts
-from .winograd import BAND_BYTES, SIZE, WinogradOperands, transform_channels, write_results
+from .winograd import BAND_BYTES, SIZE, WinogradOperands, write_results
+from .winograd_input import Place, TileGrid, transformed
 
 _SMALL = 4
 """Tiles of a small group."""
@@ -137,51 +131,20 @@ class _OpenBand(Struct, frozen=True):
     count: PrimExpr
     is_data_stationary: bool
 
-    def _each(
-        self,
-        start: PrimExpr,
-        count: PrimExpr,
-        body: Callable[[PrimExpr, tuple[PrimExpr, PrimExpr, PrimExpr]], Stmt],
-    ) -> Stmt:
-        """Run ``body(number, place)`` for neighbouring tiles; ``start`` counts in the band."""
-        rows, across = (index(size) for size in self.conv.grid)
-        cursor = Buffer("cursor", (3,), INDEX, MemoryScope.REGISTER)
-        at, line = TirVar("at"), TirVar("line")
-        begin = [
-            store(cursor, (0,), line // rows),
-            store(cursor, (1,), line % rows),
-            store(cursor, (2,), at % across),
-        ]
-
-        def one(number: PrimExpr) -> Stmt:
-            image, row, column = (TirVar(name) for name in ("image", "row", "column"))
-            down = TirVar("down")
-            is_last, is_end = equal(column + 1, across), equal(down, rows)
-            stepped = LetStmt(
-                down,
-                select(is_last, row + 1, row),
-                seq(
-                    store(cursor, (2,), select(is_last, index(0), column + 1)),
-                    store(cursor, (1,), select(is_end, index(0), down)),
-                    store(cursor, (0,), select(is_end, image + 1, image)),
-                ),
-            )
-            values = zip((image, row, column), range(3), strict=True)
-            bound = [(var, load(cursor, number)) for var, number in values]
-            place = (image, row * 2, column * 2)
-            return let_all(bound, seq(body(start + number, place), stepped))
-
-        loop = serial(count, one, "t")
-        bound = [(at, self.first + start), (line, at // across)]
-        return let_all(bound, Allocate(cursor, seq(*begin, loop)))
+    @property
+    def _is_shared(self) -> bool:
+        """Whether tiles and transforms are procedures of all convolutions."""
+        return shares_tiles(self.tiling)
 
     def transforms(self) -> Stmt:
         """Write the transformed data of all tiles."""
 
         def some(p: PrimExpr) -> Stmt:
             begin = p * _TOGETHER
-            count = minimum(self.count - begin, _TOGETHER)
-            return self._each(begin, count, self._transform)
+            tiles = self.first + begin, begin, minimum(self.count - begin, _TOGETHER)
+            return transformed(
+                self.conv, self.memory, tiles, self.tiling.lanes, shared=self._is_shared
+            )
 
         return parallel((self.count + (_TOGETHER - 1)) // _TOGETHER, some)
 
@@ -189,60 +152,9 @@ class _OpenBand(Struct, frozen=True):
         """Return where the transformed data have an element."""
         return self.memory[1] * e + (tile * self.conv.data.shape[3] + channel)
 
-    def _transform(self, tile: PrimExpr, place: tuple[PrimExpr, PrimExpr, PrimExpr]) -> Stmt:
-        """Write ``B^T d B`` of one tile.
-
-        What differs at the edges is only how registers are filled: pixels outside of the image have
-        a negative number. The transform itself is there once.
-        """
-        (image, top, left), (wide, _), data = place, self.memory, self.conv.data
-        window = self.conv.window
-        rows, columns = (index(size) for size in window.size)
-        y, x = top - window.padding[0], left - window.padding[1]
-        is_inside = all_of([y >= 0, y + SIZE <= rows, x >= 0, x + SIZE <= columns])
-        lines = [TirVar(f"line{r}") for r in range(SIZE)]
-        inside = TirVar("inside")
-        bound = [(inside, select(is_inside, index(1), index(0)))]
-        bound += [(line, (image * rows + (y + r)) * columns + x) for r, line in enumerate(lines)]
-        pixels = Buffer("pixels", (SIZE * SIZE,), INDEX, MemoryScope.STACK)
-
-        def column(s: PrimExpr) -> Stmt:
-            across = x + s
-            is_there = all_of([across >= 0, across < columns])
-            stmts: list[Stmt] = []
-            for r, line in enumerate(lines):
-                down = all_of([y + r >= 0, y + r < rows, is_there])
-                stmts.append(store(pixels, (s * SIZE + r,), select(down, line + s, index(-1))))
-            return seq(*stmts)
-
-        def given(tile_in: Buffer, start: PrimExpr, width: int) -> Stmt:
-            def middle(r: int, s: int, v: PrimExpr) -> Stmt:
-                value = load(data, 0, 0, lines[r] + s, start + v)
-                return store(tile_in, (r * SIZE + s, v), value)
-
-            def edge(r: int, s: int, v: PrimExpr) -> Stmt:
-                pixel = load(pixels, s * SIZE + r)
-                value = if_then_else(pixel >= 0, load(data, 0, 0, pixel, start + v), 0)
-                return store(tile_in, (r * SIZE + s, v), value)
-
-            def filled(one: Callable[[int, int, PrimExpr], Stmt]) -> Stmt:
-                elements = product(range(SIZE), repeat=2)
-                return seq(*(vectorized(width, partial(one, r, s)) for r, s in elements))
-
-            return IfStmt(inside > 0, filled(middle), filled(edge))
-
-        def written(e: int, channel: PrimExpr, value: PrimExpr) -> Stmt:
-            return store(wide, (self._place(e, tile, channel),), value)
-
-        found = IfStmt(equal(inside, 0), serial(SIZE, column, "s"))
-        body = seq(found, transform_channels(self.tiling, data, given, written))
-        return let_all(bound, Allocate(pixels, body))
-
     def products(self) -> list[Stmt]:
         """Multiply the transformed data of all tiles, and write their results."""
-        width = self.conv.weight.shape[3]
-        large = min(self.tiling.rows, self.tiling.rows_for(width // self.tiling.lanes))
-        small = min(_SMALL, large)
+        (large, small), width = self._sizes, self.conv.weight.shape[3]
         wide, narrow = TirVar("wide"), TirVar("narrow")
         full, rest = self.count // large, self.count % large
         more = select(rest > max(large - small, small), index(1), index(0))
@@ -253,7 +165,7 @@ class _OpenBand(Struct, frozen=True):
 
         def part(first: int, blocks: int, used: int) -> Stmt:
             if not self.is_data_stationary:
-                return self._by_weights(first, blocks, used, (wide, narrow), (large, small))
+                return self._by_weights(first, blocks, used, (wide, narrow))
             groups = wide + narrow
 
             def item(p: PrimExpr) -> Stmt:
@@ -263,8 +175,8 @@ class _OpenBand(Struct, frozen=True):
                 at_wide = minimum(number * large, self.count - large)
                 behind = wide * large + (number - wide) * small
                 at_narrow = maximum(minimum(behind, self.count - small), 0)
-                chosen = self._group(block, used, (number < wide, at_wide, at_narrow), large)
-                return let_all(place, chosen)
+                chosen = (number < wide, at_wide, at_narrow)
+                return let_all(place, self._group(block, used, chosen))
 
             return parallel(counted(BinaryOp.MUL, groups, blocks), item)
 
@@ -277,7 +189,6 @@ class _OpenBand(Struct, frozen=True):
         blocks: int,
         used: int,
         counts: tuple[PrimExpr, PrimExpr],
-        sizes: tuple[int, int],
     ) -> Stmt:
         """Let several groups share a read of the weights of a place, which come from memory.
 
@@ -286,13 +197,12 @@ class _OpenBand(Struct, frozen=True):
             blocks: How many there are.
             used: Outputs of a block.
             counts: How many large and small groups there are.
-            sizes: Tiles of a large and a small group.
         """
-        (wide, narrow), (large, small) = counts, sizes
-        width = self.conv.weight.shape[3]
+        (wide, narrow), (large, small) = counts, self._sizes
         chunks = maximum((wide + (_SHARING - 1)) // _SHARING, 1)
         room = (_SHARING + 1) * large + small
-        sums = Buffer("sums", (SIZE * SIZE, room, width), self.conv.data.dtype, MemoryScope.STACK)
+        size = SIZE * SIZE, room, self._columns(used)
+        sums = Buffer("sums", size, self.conv.data.dtype, MemoryScope.STACK)
 
         def item(p: PrimExpr) -> Stmt:
             block, begin, end, some, base, behind = (
@@ -309,18 +219,17 @@ class _OpenBand(Struct, frozen=True):
             ]
 
             def place(e: PrimExpr) -> Stmt:
-                total = (end - begin) + some
+                large_ones = end - begin
+                total = large_ones + some
 
-                def of_large(n: PrimExpr) -> Stmt:
-                    start = minimum((begin + n) * large, self.count - large)
-                    return self._product((block, e), used, (start, large), (base, sums), (n, total))
+                def group(n: PrimExpr) -> Stmt:
+                    at_large = minimum((begin + n) * large, self.count - large)
+                    behind = wide * large + (n - large_ones) * small
+                    at_small = maximum(minimum(behind, self.count - small), 0)
+                    chosen = (n < large_ones, at_large, at_small)
+                    return self._product((block, e), used, chosen, (base, sums), (n, total))
 
-                def of_small(n: PrimExpr) -> Stmt:
-                    start = maximum(minimum(wide * large + n * small, self.count - small), 0)
-                    tile = (n + (end - begin), total)
-                    return self._product((block, e), used, (start, small), (base, sums), tile)
-
-                return seq(serial(end - begin, of_large, "n"), serial(some, of_small, "n"))
+                return serial(total, group, "n")
 
             products = serial(SIZE * SIZE, place, "e")
             results = self._results(block, used, (base, behind - base), sums)
@@ -332,42 +241,76 @@ class _OpenBand(Struct, frozen=True):
         self,
         place: tuple[PrimExpr, PrimExpr],
         used: int,
-        tiles: tuple[PrimExpr, int],
+        chosen: tuple[PrimExpr, PrimExpr, PrimExpr],
         kept: tuple[PrimExpr, Buffer],
-        shared: tuple[PrimExpr, PrimExpr],
+        shared: tuple[PrimExpr, PrimExpr] | None = None,
     ) -> Stmt:
-        """Multiply the data of some tiles at a place with the weights of a block.
+        """Multiply the data of a group of tiles at a place with the weights of a block.
 
         Args:
             place: Numbers of the block and of the place.
             used: Outputs of the block.
-            tiles: Number of the first tile, and how many.
+            chosen: Whether the group is large, and the number of its first tile if it is, and if
+                it is not.
             kept: Number of the tile whose sums are first in a buffer, and the buffer.
             shared: Number of the group among those that share the weights, and how many these are.
         """
-        (block, e), (first, rows), (base, sums) = place, tiles, kept
+        (block, e), (is_large, at_large, at_small), (base, sums) = place, chosen, kept
         weight, start, wide = self.conv.weight, TirVar("start"), self.memory[0]
         depth, width = weight.shape[2:]
-        fetched = prefetch_next_open_block(self.tiling.prefetch, weight, (block, e + 1, 0), shared)
+        large, small = self._sizes
+        fetched = None
+        if shared is not None:
+            prefetch = self.tiling.prefetch
+            fetched = prefetch_next_open_block(prefetch, weight, (block, e + 1, 0), shared)
 
-        def row(r: PrimExpr | int) -> PrimExpr:
-            return minimum(start + r, self.count - 1)
+        def bound(loops: Stmt) -> Stmt:
+            return loops if fetched is None else fetched.bind(depth, loops)
 
-        loops = register_tile(
-            self.tiling,
-            rows=rows,
-            columns=used,
-            largest=(rows, width),
-            steps=(depth,),
-            left=lambda r, k: load(
-                wide, self._place(e, row(r) if rows <= _SMALL else start + r, k[0])
-            ),
-            right=lambda k, c: load(weight, block, e, k[0], c),
-            epilogue=lambda r, c, value: store(sums, (e, start - base + r, c), value),
-            dtype=self.conv.data.dtype,
-            weight_prefetch=fetched,
-        )
-        return LetStmt(start, first, loops if fetched is None else fetched.bind(depth, loops))
+        if self._is_shared and depth >= LEAST_DEPTH:
+            first = load(wide, self._place(e, start, index(0))), load(weight, block, e, 0, 0)
+            strides = index(self.conv.data.shape[3]), index(width)
+            operands = TileOperands(*first, strides, index(depth), fetched)
+            shape = tile_shape(self.tiling, large, self._columns(used), self.conv.data.dtype)
+            rows = self._rows(is_large)
+            call = call_tiles(shape, rows, operands, load(sums, e, start - base, 0))
+            return LetStmt(start, select(is_large, at_large, at_small), bound(call))
+
+        def tile(rows: int) -> Stmt:
+            def row(r: PrimExpr | int) -> PrimExpr:
+                return minimum(start + r, self.count - 1) if rows <= _SMALL else start + r
+
+            return register_tile(
+                self.tiling,
+                rows=rows,
+                columns=used,
+                largest=(large, width),
+                steps=(depth,),
+                left=lambda r, k: load(wide, self._place(e, row(r), k[0])),
+                right=lambda k, c: load(weight, block, e, k[0], c),
+                epilogue=lambda r, c, value: store(sums, (e, start - base + r, c), value),
+                dtype=self.conv.data.dtype,
+                weight_prefetch=fetched,
+            )
+
+        both = tile(large) if small == large else IfStmt(is_large, tile(large), tile(small))
+        return LetStmt(start, select(is_large, at_large, at_small), bound(both))
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """Tiles of a large and of a small group."""
+        width = self.conv.weight.shape[3]
+        large = min(self.tiling.rows, self.tiling.rows_for(width // self.tiling.lanes))
+        return large, min(_SMALL, large)
+
+    def _columns(self, used: int) -> int:
+        """Return the columns that a tile computes, whole vectors."""
+        return -(-used // self.tiling.lanes) * self.tiling.lanes
+
+    def _rows(self, is_large: PrimExpr) -> PrimExpr:
+        """Return the tiles of a group; a band with fewer has a single one."""
+        large, small = self._sizes
+        return minimum(select(is_large, index(large), index(small)), self.count)
 
     def _results(
         self, block: PrimExpr, used: int, tiles: tuple[PrimExpr, PrimExpr], sums: Buffer
@@ -377,58 +320,29 @@ class _OpenBand(Struct, frozen=True):
         width = self.conv.weight.shape[3]
 
         def channels(c: PrimExpr, lanes: int) -> Stmt:
-            def tile(number: PrimExpr, place: tuple[PrimExpr, PrimExpr, PrimExpr]) -> Stmt:
+            def tile(number: PrimExpr, place: Place) -> Stmt:
                 def taken(e: int, v: PrimExpr) -> PrimExpr:
-                    return load(sums, e, number - start, c + v)
+                    return load(sums, e, number, c + v)
 
                 return write_results(
                     self.conv, self.epilogue, place, taken, (block * width + c, lanes)
                 )
 
-            return self._each(start, count, tile)
+            grid = TileGrid(*(index(size) for size in self.conv.grid))
+            return grid.each(self.first + start, count, tile)
 
         return for_parts(cut(used, self.tiling.lanes), channels, "channel")
 
     def _group(
-        self, block: PrimExpr, used: int, chosen: tuple[PrimExpr, PrimExpr, PrimExpr], large: int
+        self, block: PrimExpr, used: int, chosen: tuple[PrimExpr, PrimExpr, PrimExpr]
     ) -> Stmt:
         """Compute a large or a small group of tiles for one block of outputs."""
-        is_large, at_large, at_small = chosen
-        depth, width = self.conv.weight.shape[2:]
-        sums = Buffer("sums", (SIZE * SIZE, large, width), self.conv.data.dtype, MemoryScope.STACK)
-        small, start, wide = min(_SMALL, large), TirVar("start"), self.memory[0]
+        size, start = (SIZE * SIZE, self._sizes[0], self._columns(used)), TirVar("start")
+        sums = Buffer("sums", size, self.conv.data.dtype, MemoryScope.STACK)
 
-        def multiplied(e: PrimExpr, rows: int) -> Stmt:
-            def row(r: PrimExpr | int) -> PrimExpr:
-                return start + r if rows == large else minimum(start + r, self.count - 1)
+        def place(e: PrimExpr) -> Stmt:
+            return self._product((block, e), used, chosen, (start, sums))
 
-            return register_tile(
-                self.tiling,
-                rows=rows,
-                columns=used,
-                largest=(large, width),
-                steps=(depth,),
-                left=lambda r, k: load(wide, self._place(e, row(r), k[0])),
-                right=lambda k, c: load(self.conv.weight, block, e, k[0], c),
-                epilogue=lambda r, c, value: store(sums, (e, r, c), value),
-                dtype=self.conv.data.dtype,
-                weight_prefetch=prefetch_next_block(
-                    self.tiling.prefetch,
-                    self.conv.weight,
-                    (block, e + 1, 0),
-                    depth,
-                    (index(0), large),
-                    rows,
-                ),
-            )
-
-        def products(rows: int) -> Stmt:
-            return serial(SIZE * SIZE, lambda e: multiplied(e, rows), "e")
-
-        both = IfStmt(is_large, products(large), products(small))
-        if small == large:
-            both = products(large)
-        size = minimum(select(is_large, index(large), index(small)), self.count)
-        results = self._results(block, used, (start, size), sums)
-        at = select(is_large, at_large, at_small)
-        return LetStmt(start, at, Allocate(sums, seq(both, results)))
+        products = serial(SIZE * SIZE, place, "e")
+        results = self._results(block, used, (start, self._rows(chosen[0])), sums)
+        return LetStmt(start, select(*chosen), Allocate(sums, seq(products, results)))

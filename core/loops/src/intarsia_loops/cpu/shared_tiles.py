@@ -137,12 +137,11 @@ class SharedTiles(Struct, frozen=True):
         is_large = number < large
         among = select(is_large, begin + number, number - large)
         values = zip((start, rows), self.even.tile(among, is_large), strict=True)
-        sizes = (self.even.largest, *range(self.even.most, 0, -1))
-        shape = TileShape(lanes, tiling.rows, sizes, columns, self.dtype, tiling.prefetch)
+        shape = tile_shape(tiling, self.even.largest, columns, self.dtype)
         epilogue, tile = stored(start), (rows, used, lanes)
         body = seq(
             *operands_fetched(tiling, epilogue, tile, self.dtype),
-            multiply(start, lambda operands: _called(shape, rows, operands, sums)),
+            multiply(start, lambda operands: call_tiles(shape, rows, operands, load(sums, 0, 0))),
             stored_rows(sums, tile, epilogue),
         )
         return let_all([*values], Allocate(sums, body))
@@ -156,11 +155,28 @@ def shares_tiles(tiling: CpuTiling) -> bool:
 
 def even_tiles(rows: PrimExpr, largest: int) -> EvenTiles:
     """Return how tiles of the largest size and of all small ones cover rows."""
-    return EvenTiles(rows, largest, min(MOST_SMALL, largest - 1))
+    return EvenTiles(rows, largest, _most_small(largest))
 
 
-def _called(shape: TileShape, rows: PrimExpr, operands: TileOperands, sums: Buffer) -> Stmt:
-    """Return the call that computes the sums of a tile of so many rows, one of its sizes."""
+def tile_shape(tiling: CpuTiling, largest: int, columns: int, dtype: DType) -> TileShape:
+    """Return the tiles of a machine, of the largest size and of all small ones."""
+    sizes = (largest, *range(_most_small(largest), 0, -1))
+    return TileShape(tiling.lanes, tiling.rows, sizes, columns, dtype, tiling.prefetch)
+
+
+def _most_small(largest: int) -> int:
+    return min(MOST_SMALL, largest - 1)
+
+
+def call_tiles(shape: TileShape, rows: PrimExpr, operands: TileOperands, sums: PrimExpr) -> Stmt:
+    """Return the call that computes the sums of a tile of so many rows, one of its sizes.
+
+    Args:
+        shape: Of the procedure.
+        rows: Of the tile.
+        operands: The operands.
+        sums: The first of the sums, as a load; a row of them has all columns of the tiles.
+    """
     places = [operands.left, operands.right]
     values = [rows, *operands.strides, operands.depth, *operands.parts]
     fetched = operands.fetched
@@ -171,7 +187,7 @@ def _called(shape: TileShape, rows: PrimExpr, operands: TileOperands, sums: Buff
         places.append(operands.right)
         values += [index(0), index(0)]
     procedure = _procedure(shape)
-    first = tuple(address_of(place) for place in (*places, load(sums, 0, 0)))
+    first = tuple(address_of(place) for place in (*places, sums))
     return Invoke(KERNEL, procedure.name, first, tuple(values), procedure)
 
 

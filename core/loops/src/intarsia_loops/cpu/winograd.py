@@ -36,6 +36,7 @@ from msgspec import Struct
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, all_of, if_then_else
 from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
+from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
 from .loops import (
@@ -271,51 +272,50 @@ def transform_tile(
         def written(e: int, channel: PrimExpr, value: PrimExpr) -> Stmt:
             return store(wide, (e, tile, channel), value)
 
-        return transform_channels(tiling, data, given, written)
+        def channels(start: PrimExpr, lanes: int) -> Stmt:
+            return transform_vector(data.dtype, (start, lanes), given, written)
+
+        return for_parts(cut(data.shape[3], tiling.lanes), channels, "channel")
 
     inside = all_of([y >= 0, y + SIZE <= height, x >= 0, x + SIZE <= width])
     return IfStmt(inside, transformed(unchecked), transformed(partly))
 
 
-def transform_channels(
-    tiling: CpuTiling,
-    data: Buffer,
+def transform_vector(
+    dtype: DType,
+    channels: tuple[PrimExpr, int],
     given: Callable[[Buffer, PrimExpr, int], Stmt],
     written: Callable[[int, PrimExpr, PrimExpr], Stmt],
 ) -> Stmt:
-    """Write ``B^T d B`` of one tile, a vector of channels at a time.
+    """Write ``B^T d B`` of one tile and a vector of channels.
 
     Args:
-        tiling: Register tile of the machine.
-        data: What is transformed, ``[N, H, W, C]``.
+        dtype: Of what is transformed.
+        channels: The first channel, and lanes of the vector.
         given: ``given(d, channel, lanes)``: fills ``d``, ``[16, lanes]``, from that channel on.
         written: ``written(e, channel, value)``: stores element ``e`` of the result.
     """
+    start, lanes = channels
+    tile_in = Buffer("given", (SIZE * SIZE, lanes), dtype, MemoryScope.REGISTER)
+    half = Buffer("half", (SIZE * SIZE, lanes), dtype, MemoryScope.REGISTER)
 
-    def channels(start: PrimExpr, lanes: int) -> Stmt:
-        tile_size = (SIZE * SIZE, lanes)
-        tile_in = Buffer("given", tile_size, data.dtype, MemoryScope.REGISTER)
-        half = Buffer("half", tile_size, data.dtype, MemoryScope.REGISTER)
+    def down(r: int, s: int) -> Stmt:
+        def one(v: PrimExpr) -> Stmt:
+            value = _inner(r, lambda k: load(tile_in, k * SIZE + s, v))
+            return store(half, (r * SIZE + s, v), value)
 
-        def down(r: int, s: int) -> Stmt:
-            def one(v: PrimExpr) -> Stmt:
-                value = _inner(r, lambda k: load(tile_in, k * SIZE + s, v))
-                return store(half, (r * SIZE + s, v), value)
+        return vectorized(lanes, one)
 
-            return vectorized(lanes, one)
+    def over(r: int, s: int) -> Stmt:
+        def one(v: PrimExpr) -> Stmt:
+            value = _inner(s, lambda k: load(half, r * SIZE + k, v))
+            return written(r * SIZE + s, start + v, value)
 
-        def over(r: int, s: int) -> Stmt:
-            def one(v: PrimExpr) -> Stmt:
-                value = _inner(s, lambda k: load(half, r * SIZE + k, v))
-                return written(r * SIZE + s, start + v, value)
+        return vectorized(lanes, one)
 
-            return vectorized(lanes, one)
-
-        elements = tuple(product(range(SIZE), repeat=2))
-        steps = [step(r, s) for step in (down, over) for r, s in elements]
-        return Allocate(tile_in, Allocate(half, seq(given(tile_in, start, lanes), *steps)))
-
-    return for_parts(cut(data.shape[3], tiling.lanes), channels, "channel")
+    elements = tuple(product(range(SIZE), repeat=2))
+    steps = [step(r, s) for step in (down, over) for r, s in elements]
+    return Allocate(tile_in, Allocate(half, seq(given(tile_in, start, lanes), *steps)))
 
 
 def write_results(
