@@ -366,7 +366,7 @@ class _OpenConv:
         block = work.group * self._blocks + number
         tiles = SharedTiles(self._tiling, even, (used, -(-used // lanes) * lanes), weight.dtype)
         begin = _shifted(work, [index(0)] * len(steps))
-        taps = (index(1), index(0))
+        taps = None
         if len(steps) == 3:
             taps = index(steps[1]), index(window.dilation[1] * conv.inner)
         row = begin[1] * conv.inner if len(steps) == 3 else index(0)

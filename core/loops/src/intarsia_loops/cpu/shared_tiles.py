@@ -20,10 +20,11 @@ of few.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, TirVar, index, select
@@ -62,6 +63,7 @@ class TileShape(Struct, frozen=True):
         columns: Columns of the tiles, whole vectors.
         dtype: Of all elements.
         prefetch: How the next block of B is fetched; ``None`` if the machine need not be told.
+        has_parts: Whether K may lie in several parts, which is a loop more.
     """
 
     lanes: int
@@ -70,12 +72,14 @@ class TileShape(Struct, frozen=True):
     columns: int
     dtype: DType
     prefetch: Prefetch | None
+    has_parts: bool = False
 
     @property
     def name(self) -> str:
         """Name of the procedure, of no other one."""
         sizes = "_".join(str(size) for size in self.sizes)
-        return f"tiles_{sizes}of{self.most}x{self.columns}_{self.dtype}x{self.lanes}"
+        parts = "_parts" if self.has_parts else ""
+        return f"tiles{parts}_{sizes}of{self.most}x{self.columns}_{self.dtype}x{self.lanes}"
 
 
 class TileOperands(Struct, frozen=True):
@@ -88,7 +92,7 @@ class TileOperands(Struct, frozen=True):
         depth: K, or the part of it that lies side by side in A.
         fetched: The next block of B.
         parts: How many such parts there are, as of taps of a dilated window, and the elements of A
-            from one to the next.
+            from one to the next; ``None`` if there is one.
     """
 
     left: PrimExpr
@@ -96,7 +100,7 @@ class TileOperands(Struct, frozen=True):
     strides: tuple[PrimExpr, PrimExpr]
     depth: PrimExpr
     fetched: OpenWeightPrefetch | None = None
-    parts: tuple[PrimExpr, PrimExpr] = (index(1), index(0))
+    parts: tuple[PrimExpr, PrimExpr] | None = None
 
 
 class SharedTiles(Struct, frozen=True):
@@ -178,7 +182,10 @@ def call_tiles(shape: TileShape, rows: PrimExpr, operands: TileOperands, sums: P
         sums: The first of the sums, as a load; a row of them has all columns of the tiles.
     """
     places = [operands.left, operands.right]
-    values = [rows, *operands.strides, operands.depth, *operands.parts]
+    values = [rows, *operands.strides, operands.depth]
+    if operands.parts is not None:
+        shape = replace(shape, has_parts=True)
+        values += operands.parts
     fetched = operands.fetched
     if fetched is not None:
         places.append(fetched.weight(index(0)))
@@ -200,7 +207,10 @@ def _procedure(shape: TileShape) -> PrimFunc:
     sums = Buffer("sums", (shape.sizes[0], shape.columns), shape.dtype)
     rows, depth, taps, apart = (TirVar(name) for name in ("rows", "depth", "taps", "apart"))
     down, across = (TirVar(number_name(number)) for number in range(2))
-    params, sizes = [left, right], [rows, down, across, depth, taps, apart]
+    params, sizes = [left, right], [rows, down, across, depth]
+    outer = (taps,) if shape.has_parts else ()
+    if shape.has_parts:
+        sizes += [taps, apart]
     fetched = None
     if shape.prefetch is not None:
         fetched = OpenWeightPrefetch(
@@ -209,6 +219,10 @@ def _procedure(shape: TileShape) -> PrimFunc:
         params.append(next_block)
         sizes += [fetched.first, fetched.per_step]
 
+    def place(k: Sequence[PrimExpr], begin: PrimExpr, between: PrimExpr) -> PrimExpr:
+        within = begin + k[-1]
+        return k[0] * between + within if shape.has_parts else within
+
     def tile(size: int, steps: tuple[PrimExpr, PrimExpr], parts: int, *, more: bool) -> Stmt:
         begin, count = steps
         return register_tile(
@@ -216,9 +230,9 @@ def _procedure(shape: TileShape) -> PrimFunc:
             rows=size,
             columns=shape.columns,
             largest=(size if size == 1 else shape.sizes[0], shape.columns),
-            steps=(taps, count),
-            left=lambda r, k: load(left, r * down + (k[0] * apart + begin + k[1])),
-            right=lambda k, c: load(right, (k[0] * depth + begin + k[1]) * across + c),
+            steps=(*outer, count),
+            left=lambda r, k: load(left, r * down + place(k, begin, apart)),
+            right=lambda k, c: load(right, place(k, begin, depth) * across + c),
             epilogue=lambda r, c, value: store(sums, (r, c), value),
             dtype=shape.dtype,
             weight_prefetch=None if size == 1 else fetched,
