@@ -121,18 +121,20 @@ def _kernel_parts(
     """Write all kernels, a part at a time.
 
     Kernels that LLVM has to vectorize have parts of their own, since its passes for them take twice
-    as long over all others; unless there is too little of both.
+    as long over all others; unless all kernels together are too little for two parts.
     """
+    is_single = True
     parts = {is_fast: _Part(_declarations(model)) for is_fast in (True, False)}
     for function in functions:
         ready = _ready(function, rules)
         is_fast = is_scheduled(ready)
         if parts[is_fast].size >= least:
             yield parts[is_fast]
+            is_single = False
             parts[is_fast] = _Part(_declarations(model))
         parts[is_fast].add(ready, "hidden", scheduled=is_fast)
     first, last = parts.values()
-    if first.size + last.size < least or not first.texts:
+    if (is_single and first.size + last.size < least) or not first.texts:
         first.merge(last)
     elif last.texts:
         yield last
