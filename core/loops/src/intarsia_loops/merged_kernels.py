@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TypeAlias, TypeGuard, cast
 
 from msgspec import Struct
@@ -73,8 +74,12 @@ class MergedKernel(Struct, frozen=True, eq=False):
 
 def merge_kernels(kernels: Sequence[PrimFunc]) -> list[MergedKernel]:
     """Return kernels that stand for at least two of some, which have open strides still."""
+    similar: dict[object, list[PrimFunc]] = {}
+    for kernel in kernels:  # most have statements as no other has, which is soon seen
+        kinds = [type(stmt) for stmt in statements(kernel.body)]
+        similar.setdefault((len(kernel.params), *kinds), []).append(kernel)
     alike: dict[object, list[_Skeleton]] = {}
-    for kernel in kernels:
+    for kernel in chain.from_iterable(group for group in similar.values() if len(group) > 1):
         skeleton = _Skeleton(kernel)
         alike.setdefault(tuple(skeleton.parts), []).append(skeleton)
     merged = [_merged(group) for group in alike.values() if len(group) > 1]
