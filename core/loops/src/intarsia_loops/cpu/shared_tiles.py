@@ -27,17 +27,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import PrimExpr, TirVar, index, select
+from intarsia_ir.tir.expr import PrimExpr, TirVar, index, minimum, select
 from intarsia_ir.tir.forward import KERNEL, number_name
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import Allocate, IfStmt, Invoke, Stmt
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import variable
 
-from .loops import address_of, let_all, load, seq, store
+from .loops import address_of, let_all, load, seq, serial, store
 from .micro_kernel import MIN_ACCUMULATORS, operands_fetched, register_tile
 from .prefetch import OpenWeightPrefetch, Prefetch
-from .row_tiles import EvenTiles
+from .row_tiles import FEW_ROWS, EvenTiles
 from .tile_stores import TileEpilogue, stored_rows
 from .tiling import CpuTiling
 
@@ -163,8 +163,12 @@ def even_tiles(rows: PrimExpr, largest: int) -> EvenTiles:
 
 
 def tile_shape(tiling: CpuTiling, largest: int, columns: int, dtype: DType) -> TileShape:
-    """Return the tiles of a machine, of the largest size and of all small ones."""
-    sizes = (largest, *range(_most_small(largest), 0, -1))
+    """Return the tiles of a machine, of the largest size and of small ones.
+
+    A product has one vector of columns at most behind those of two: there, few rows are enough.
+    """
+    most = _most_small(largest)
+    sizes = (largest, *range(min(most, FEW_ROWS) if columns <= tiling.lanes else most, 0, -1))
     return TileShape(tiling.lanes, tiling.rows, sizes, columns, dtype, tiling.prefetch)
 
 
@@ -223,20 +227,22 @@ def _procedure(shape: TileShape) -> PrimFunc:
         within = begin + k[-1]
         return k[0] * between + within if shape.has_parts else within
 
+    first_row = TirVar("first_row") if shape.sizes[1] < _most_small(shape.sizes[0]) else index(0)
+
     def tile(size: int, steps: tuple[PrimExpr, PrimExpr], parts: int, *, more: bool) -> Stmt:
-        begin, count = steps
+        (begin, count), first = steps, index(0) if size == shape.sizes[0] else first_row
         return register_tile(
             CpuTiling(shape.lanes, shape.most),
             rows=size,
             columns=shape.columns,
             largest=(size if size == 1 else shape.sizes[0], shape.columns),
             steps=(*outer, count),
-            left=lambda r, k: load(left, r * down + place(k, begin, apart)),
+            left=lambda r, k: load(left, (first + r) * down + place(k, begin, apart)),
             right=lambda k, c: load(right, place(k, begin, depth) * across + c),
-            epilogue=lambda r, c, value: store(sums, (r, c), value),
+            epilogue=lambda r, c, value: store(sums, (first + r, c), value),
             dtype=shape.dtype,
             weight_prefetch=None if size == 1 else fetched,
-            initial=(lambda r, c: load(sums, r, c)) if more else None,
+            initial=(lambda r, c: load(sums, first + r, c)) if more else None,
             divisor=parts,
         )
 
@@ -253,7 +259,22 @@ def _procedure(shape: TileShape) -> PrimFunc:
         body = seq(tile(size, (index(0), main), parts, more=False), behind)
         return let_all([(main, depth // parts * parts), (rest, depth - main)], body)
 
-    body = full_depth(shape.sizes[-1])
-    for size in shape.sizes[-2::-1]:
-        body = IfStmt(rows < size, body, full_depth(size))
+    def small(count: PrimExpr) -> Stmt:
+        body = full_depth(shape.sizes[-1])
+        for size in shape.sizes[-2:0:-1]:
+            body = IfStmt(count < size, body, full_depth(size))
+        return body
+
+    def piece(number: PrimExpr) -> Stmt:
+        assert isinstance(first_row, TirVar)  # pieces have one
+        count = TirVar("count")
+        most = shape.sizes[1]
+        bound = [(first_row, number * most), (count, minimum(rows - first_row, most))]
+        return let_all(bound, small(count))
+
+    if isinstance(first_row, TirVar):
+        behind = serial((rows + (shape.sizes[1] - 1)) // shape.sizes[1], piece, "piece")
+    else:
+        behind = small(rows)
+    body = IfStmt(rows < shape.sizes[0], behind, full_depth(shape.sizes[0]))
     return PrimFunc(shape.name, (*params, sums), 1, body, sizes=tuple(sizes))
