@@ -15,6 +15,7 @@ from intarsia_ir.capabilities import ReducedConvolution
 from intarsia_ir.graph.expr import Expr, Function, Var, constant, tensor_type
 from intarsia_ir.graph.types import variable
 from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, TirVar
+from intarsia_ir.tir.forward import procedures
 from intarsia_ir.tir.module import Lowered
 from intarsia_ir.tir.tensor import extents
 from intarsia_loops import lower as lowering
@@ -253,23 +254,33 @@ def test_rows_and_columns_are_picked_channels_last(axis: int) -> None:
         check(*made, {"N": n, "H": h, "W": w})
 
 
-@pytest.mark.parametrize("rows", [2, 4, 6])
+@pytest.mark.parametrize(
+    ("rows", "shared", "channels", "by_data"),
+    [(2, False, 8, True), (6, False, 8, True), (6, True, 10, True), (6, True, 8, False)],
+    ids=["2 rows", "6 rows", "shared", "shared by weights"],
+)
 def test_transformed_convolutions_of_open_pictures(
-    rows: int, monkeypatch: pytest.MonkeyPatch
+    rows: int, shared: bool, channels: int, by_data: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bands of a few tiles, groups of tiles that fill no register tile, odd edges."""
+    """Bands of a few tiles, groups of tiles that fill no register tile, odd edges.
+
+    Ten channels leave a rest behind whole vectors.
+    """
     monkeypatch.setattr(layout, "WINOGRAD", ReducedConvolution((3, 3), channels=8, results=25))
     monkeypatch.setattr(open_winograd, "_BAND_BYTES", 7 * 16 * 8 * 4)
-    monkeypatch.setattr(open_winograd, "BAND_BYTES", 1 << 30)  # weights are the smaller
-    tiling = CpuTiling(lanes=4, rows=rows)
+    monkeypatch.setattr(open_winograd, "BAND_BYTES", (1 << 30) if by_data else 0)
+    monkeypatch.setattr(open_winograd, "LEAST_DEPTH", 8)
+    tiling = CpuTiling(lanes=4, rows=rows, shares_tiles=shared)
     monkeypatch.setitem(globals(), "small_strips", lambda _target, _dtype: tiling)
     table = Schedules(lambda _target, _dtype: tiling).table()
     monkeypatch.setitem(SCHEDULES, "cpu__winograd", table["cpu.winograd"])
-    data = x("data", N, 8, H, W)
-    body = apply("nn.relu", conv(data, weight(11, 8, 3, 3), weight(11), **padded(1)))
+    data = x("data", N, channels, H, W)
+    body = apply("nn.relu", conv(data, weight(11, channels, 3, 3), weight(11), **padded(1)))
     made = _lowered(body, data, winograd=True)
+    names = {one.name.split("_")[0] for one in procedures(made[1].module.functions)}
+    assert names == ({"tiles", "winograd"} if shared else set())
     assert [step.label for step in made[1].module.plan.steps][1].startswith("cpu.winograd")
-    for n, h, w in [*SIZES, (1, 9, 8)]:
+    for n, h, w in [(1, 2, 3), (2, 5, 6)] if shared else [*SIZES, (1, 9, 8)]:
         check(*made, {"N": n, "H": h, "W": w})
 
 

@@ -69,6 +69,7 @@ def test_even_tiles_cover_all_rows_once_at_the_least_cost(largest: int) -> None:
         (6, 4, 11, False, (1, 3, 5, 7, 15)),
         (9, 1024, 3, False, (1, 10)),
         (4, 257, 11, True, (0, 1, 6)),
+        (9, 130, 3, True, (5, 7, 8)),
     ],
 )
 def test_every_row_is_computed(
