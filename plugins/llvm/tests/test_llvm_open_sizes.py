@@ -18,6 +18,7 @@ from intarsia_ir.graph.expr import Expr, Function, Var, constant, make_tuple
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_llvm.link import undefined_symbols
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError, UsageError
 from intarsia_runtime.executors.open import OpenExecutor
@@ -194,3 +195,17 @@ def test_a_file_with_open_sizes_compiles_from_the_command_line(
     shown = capsys.readouterr().out
     assert "verify y: ok" in shown
     assert "nn.softmax" in shown
+
+
+def test_results_that_are_inputs_are_copied_without_libc(tmp_path: Path) -> None:
+    """A library that calls ``memcpy`` would be linked three times."""
+    words = Var("words", TensorType((N, S), DType.UINT8))
+    same = Function((words,), make_tuple((words,)), ("same",))
+    made = intarsia.build(IRModule.from_function(same), "llvm")
+    (unit,) = made.units
+    assert undefined_symbols(unit.files["lib.so"]) == frozenset()
+    made.save(tmp_path / "copy.intarsia")
+    with load(tmp_path / "copy.intarsia") as executable:
+        for n, s in ((0, 3), (1, 1), (1, 63), (1, 64), (5, 13), (3, 64), (7, 91)):
+            given = np.random.default_rng(n * s).integers(0, 256, (n, s), np.uint8)
+            np.testing.assert_array_equal(executable.run({"words": given})["same"], given)

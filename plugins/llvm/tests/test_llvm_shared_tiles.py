@@ -177,8 +177,10 @@ def test_products_of_open_matrices_are_right(tmp_path: Path, depth: int, columns
 def test_convolutions_of_a_row_call_the_procedure_of_products(
     target: LoopTarget[LlvmOptions], dilation: int
 ) -> None:
+    """Taps of a dilated window lie apart, which takes a loop more."""
     (name,) = {*called(lowered(layers(320, 512), target).functions)}
-    assert name in called(lowered(sound(64, dilation), target).functions)
+    of_row = name if dilation == 1 else name.replace("tiles", "tiles_parts")
+    assert of_row in called(lowered(sound(64, dilation), target).functions)
 
 
 @pytest.mark.parametrize(("channels", "dilation"), [(32, 1), (64, 1), (64, 3), (40, 5)])
