@@ -232,6 +232,13 @@ def test_loops_over_single_elements_are_llvms(body, known: bool) -> None:
     assert (SCHEDULED in whole_text_of(function)) is known
 
 
+@pytest.mark.parametrize(("dtype", "known"), [(DType.BOOL, True), (DType.INT32, False)])
+def test_whether_all_are_true_is_no_loop_for_llvm(dtype: DType, known: bool) -> None:
+    given, total = Buffer("given", (99,), dtype), Buffer("total", (1,), dtype)
+    body = serial(99, lambda i: store(total, (0,), minimum(load(total, 0), load(given, i))))
+    assert is_scheduled(PrimFunc("f", (given, total), 1, body)) is known
+
+
 @pytest.mark.parametrize(("most", "known"), [(15, True), (16, False)])
 def test_a_loop_of_fewer_elements_than_a_vector_has_is_a_remainder(most: int, known: bool) -> None:
     buffer, few = Buffer("b", (8,), DType.FLOAT32), TirVar("few")

@@ -15,6 +15,7 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import For, ForKind, LetStmt, Stmt, Store
 from intarsia_ir.tir.walk import post_order, statements
 from intarsia_loops.vectorizable import vectorizes
+from intarsia_runtime.dtype import DType
 
 _SHORT = 4  # iterations that a vector would not make faster
 _TEMPORARY = (MemoryScope.REGISTER, MemoryScope.STACK)
@@ -66,6 +67,7 @@ def _is_element(stmt: Store, var: TirVar) -> bool:
 
     A position that a loop steps on, or writes to the stack, could not; nor could a copy of
     elements that lie an open number of elements apart, nor a sum of floats, which has an order.
+    Whether all words are in a range need not: a check takes no time beside what it is for.
     """
     if stmt.value.lanes != 1:
         return False
@@ -74,7 +76,8 @@ def _is_element(stmt: Store, var: TirVar) -> bool:
     if stmt.buffer.scope not in _TEMPORARY:
         return True
     is_total = var not in post_order(*stmt.indices)
-    return stmt.buffer.dtype is not INDEX and not (is_total and stmt.buffer.dtype.is_float)
+    dtype = stmt.buffer.dtype
+    return dtype is not INDEX and not (is_total and (dtype.is_float or dtype is DType.BOOL))
 
 
 def _is_written_out(body: Stmt) -> bool:
