@@ -234,9 +234,9 @@ def test_loops_over_single_elements_are_llvms(body, known: bool) -> None:
 
 @pytest.mark.parametrize(("dtype", "known"), [(DType.BOOL, True), (DType.INT32, False)])
 def test_whether_all_are_true_is_no_loop_for_llvm(dtype: DType, known: bool) -> None:
-    given, total = Buffer("given", (99,), dtype), Buffer("total", (1,), dtype)
-    body = serial(99, lambda i: store(total, (0,), minimum(load(total, 0), load(given, i))))
-    assert is_scheduled(PrimFunc("f", (given, total), 1, body)) is known
+    given, total = Buffer("given", (99,), dtype), Buffer("total", (1,), dtype, MemoryScope.STACK)
+    loop = serial(99, lambda i: store(total, (0,), minimum(load(total, 0), load(given, i))))
+    assert is_scheduled(PrimFunc("f", (given,), 1, Allocate(total, loop))) is known
 
 
 @pytest.mark.parametrize(("most", "known"), [(15, True), (16, False)])

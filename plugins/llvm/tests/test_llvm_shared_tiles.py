@@ -140,7 +140,7 @@ def test_all_blocks_of_a_product_share_one_loop(target: LoopTarget[LlvmOptions])
 def test_products_of_a_small_depth_have_tiles_of_their_own(
     target: LoopTarget[LlvmOptions],
 ) -> None:
-    assert not called(lowered(layers(48, 112, 64), target).functions)
+    assert not called(lowered(layers(48, 60, 64), target).functions)
 
 
 @pytest.mark.parametrize("depth", [257, 258, 300, 512])

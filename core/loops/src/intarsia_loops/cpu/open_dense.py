@@ -56,7 +56,7 @@ from .panel import Matrix
 from .prefetch import OpenWeightPrefetch, prefetch_next_open_block
 from .row_tiles import FEW_ROWS, EvenTiles, RowTiles, SizeChoice, joined_tiles
 from .shared_tiles import (
-    LEAST_LARGE_DEPTH,
+    LEAST_DEPTH,
     MOST_SMALL,
     SharedTiles,
     TileOperands,
@@ -112,7 +112,7 @@ def open_dense_loops(
         largest = min(tiling.rows, largest)
     works: dict[tuple[int, ...], tuple[_OpenProduct, list[ColumnPart]]] = {}
     rows = index(left.m)
-    is_deep = weight.shape[1] >= LEAST_LARGE_DEPTH and not is_ordered and shares_tiles(tiling)
+    is_deep = weight.shape[1] >= LEAST_DEPTH and not is_ordered and shares_tiles(tiling)
     for part in column_parts(outputs, weight.shape[2]):
         is_rest = part[0] * weight.shape[2] >= _MANY * part[2]
         if is_deep and (not is_rest or part[0] >= _MANY_BLOCKS):
