@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import product
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -31,10 +32,10 @@ from intarsia_ir.tir.stmt import Allocate, IfStmt, Invoke, LetStmt, Stmt
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import variable
 
-from .loops import cut, for_parts, let_all, load, seq, serial, store, vectorized
+from .loops import address_of, cut, for_parts, let_all, load, seq, serial, store, vectorized
 from .winograd import SIZE, STEP, WinogradOperands, transform_vector
 
-Place = tuple[PrimExpr, PrimExpr, PrimExpr]
+Place: TypeAlias = "tuple[PrimExpr, PrimExpr, PrimExpr]"
 """Image, row and column of the first result of a tile."""
 
 
@@ -104,7 +105,16 @@ class InputTiles(Struct, frozen=True):
     element: Callable[[PrimExpr, PrimExpr], PrimExpr]
     written: Callable[[int, PrimExpr, PrimExpr, PrimExpr], Stmt]
 
-    def transform(self, tile: PrimExpr, place: Place) -> Stmt:
+    def transform(self, tiles: tuple[PrimExpr, PrimExpr, PrimExpr], grid: TileGrid) -> Stmt:
+        """Write those of neighbouring tiles: number of the first, its place, how many there are."""
+        first, start, count = tiles
+
+        def one(number: PrimExpr, place: Place) -> Stmt:
+            return self._transform(start + number, place)
+
+        return grid.each(first, count, one)
+
+    def _transform(self, tile: PrimExpr, place: Place) -> Stmt:
         """Write ``B^T d B`` of one tile.
 
         What differs at the edges is only how registers are filled: pixels outside of the image have
@@ -170,13 +180,13 @@ def transformed(
         lanes: Elements of a vector.
         shared: Whether a procedure does it.
     """
-    (wide, plane), (first, start, count), data = memory, tiles, conv.data
+    (wide, plane), data = memory, conv.data
     padding, channels = conv.window.padding, data.shape[3]
     grid, size = [index(n) for n in conv.grid], [index(n) for n in conv.window.size]
     if shared:
         procedure = _procedure(lanes, channels % lanes, (padding[0], padding[1]), data.dtype)
-        places = (load(data, 0, 0, 0, 0), load(wide, 0))
-        values = (first, start, count, *grid, *size, index(channels), plane)
+        places = (address_of(load(data, 0, 0, 0, 0)), address_of(load(wide, 0)))
+        values = (*tiles, *grid, *size, index(channels), plane)
         return Invoke(KERNEL, procedure.name, places, values, procedure)
     work = InputTiles(
         (size[0], size[1]),
@@ -186,8 +196,7 @@ def transformed(
         lambda pixel, channel: load(data, 0, 0, pixel, channel),
         lambda e, tile, c, value: store(wide, (plane * e + (tile * channels + c),), value),
     )
-    one = lambda number, place: work.transform(start + number, place)  # noqa: E731
-    return TileGrid(grid[0], grid[1]).each(first, count, one)
+    return work.transform(tiles, TileGrid(grid[0], grid[1]))
 
 
 @cache
@@ -211,13 +220,8 @@ def _procedure(lanes: int, rest: int, padding: tuple[int, int], dtype: DType) ->
         lambda pixel, channel: load(data, pixel * channels + channel),
         lambda e, tile, c, value: store(wide, (plane * e + (tile * channels + c),), value),
     )
-    body = LetStmt(
-        whole,
-        channels // lanes,
-        TileGrid(down, across).each(
-            first, count, lambda number, place: work.transform(start + number, place)
-        ),
-    )
+    loops = work.transform((first, start, count), TileGrid(down, across))
+    body = LetStmt(whole, channels // lanes, loops)
     sizes = (first, start, count, down, across, rows, columns, channels, plane)
     name = f"winograd_input_{lanes}_{rest}_{padding[0]}_{padding[1]}_{dtype}"
     return PrimFunc(name, (data, wide), 1, body, sizes=sizes)

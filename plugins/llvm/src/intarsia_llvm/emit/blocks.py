@@ -132,7 +132,7 @@ class Blocks:
         w = self._w
         target, source = self.address_of(step.destination), self.address_of(step.source)
         size = self._number(step.source.bytes)
-        if isinstance(step.source.bytes, int):
+        if size.isdigit():
             copy = w.declarations.use("void", "llvm.memcpy.p0.p0.i64", ("ptr", "ptr", "i64", "i1"))
             w.do(f"call void {copy}(ptr {target}, ptr {source}, i64 {size}, i1 false)")
         else:
