@@ -14,6 +14,8 @@ overlaps the one before::
 
 - Registers: a group has as many tiles as the register tile has rows, 14 on AVX-512 and 6 on AVX2;
   groups of 4 cover the remainder of a band. A band with fewer repeats its last tile.
+- Code: where kernels may call procedures, convolutions of a model share the transform
+  (``winograd_input.py``), and from K of 64 on the tiles of products (``shared_tiles.py``).
 - Positions: a division each gives row and column of a group's first tile; the following tiles step
   on, with a comparison at the end of a row.
 - Caches: where weights come from memory, up to three large groups and all small ones share a read
