@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 import intarsia
-from intarsia_runtime.errors import ModelError, UsageError
+from intarsia_runtime.errors import ModelError, UnsupportedError, UsageError
 from intarsia_torch.exported import import_exported
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
@@ -74,6 +75,62 @@ class Fixed(nn.Module):
         return functions.interpolate(x, (int(x.shape[2] // 7 * 7), 8), mode="nearest")
 
 
+class Branching(nn.Module):
+    """Computes something else for fewer rows in the first of its inputs."""
+
+    def forward(self, x, y):
+        return x.sum(0) if x.shape[0] > y.shape[0] else x.sum(0) + y.sum(0)
+
+
+class Differing(nn.Module):
+    """Computes something else for as many rows in both inputs."""
+
+    def forward(self, x, y):
+        return x.sum(0) + y.sum(0) if x.shape[0] != y.shape[0] else x.sum(0)
+
+
+class Doubled(nn.Module):
+    """Has twice as many rows in the second input; torch finds its operator for it nowhere else."""
+
+    def forward(self, x, y):
+        torch._check(x.shape[0] * 2 == y.shape[0])
+        return torch.det(x[:, :, None] @ x[:, None]).sum() + y.sum(0)
+
+
+class Grouped(nn.Module):
+    """Takes rows in groups of four."""
+
+    def forward(self, x, y):
+        return x.reshape(x.shape[0] // 4, 4, -1).sum(0) + y.sum()
+
+
+class Scaled(nn.Module):
+    """Compares sizes by arithmetic that sizes of compiled programs do not have."""
+
+    def forward(self, x, y):
+        return x.sum(0) if x.shape[0] * 0.3 > y.shape[0] else x.sum(0) + y.sum(0)
+
+
+class Either(nn.Module):
+    """Asserts one of two relations."""
+
+    def forward(self, x, y):
+        torch._check(
+            torch.fx.experimental.symbolic_shapes.sym_or(
+                x.shape[0] > y.shape[0], x.shape[0] < 2 * y.shape[0]
+            )
+        )
+        return x.sum(0) + y.sum(0)
+
+
+class Collections(nn.Module):
+    """Has inputs in lists and dictionaries."""
+
+    def forward(self, images, *rest, boxes):
+        count = int(images["a"][1].shape[0] // 2 * 2)
+        return rest[0][:count] + boxes[:4] + images["a"][0][:4]
+
+
 def check(model, examples: Sequence, sizes: Sequence[Sequence[Sequence[int]]], axes) -> None:
     """Compare one program, imported by its ATen operators, with the module at several sizes."""
     torch.manual_seed(0)
@@ -119,7 +176,87 @@ def test_sizes_that_the_export_fixed_are_checked() -> None:
             x = torch.randn(1, 2, height, 8)
             (found,) = program.run([x.numpy()]).values()
             torch.testing.assert_close(torch.from_numpy(found), exported.module()(x))
-        with pytest.raises(ModelError, match="exported for equal sizes"):
+        with pytest.raises(ModelError, match=r"exported for \(7\*\(x.size\(\)\[2\] // 7\)\) == 28"):
             program.run([torch.randn(1, 2, 35, 8).numpy()])
-    with pytest.raises(UsageError, match="exported for Eq"):
+    with pytest.raises(UsageError, match="28, and 35 == 28 does not hold"):
         import_exported(torch, exported, {"x": (1, 2, 35, 8)})
+
+
+ROWS = {0: OPEN}
+PAIRS = [
+    (Branching(), (5, 4), (9, 3), (3, 4), "> y.size|s17 < s77"),
+    (Branching(), (4, 5), (3, 9), (9, 3), "<= y.size|s77 <= s17"),
+    (Differing(), (5, 4), (9, 3), (4, 4), "!= y.size|Ne.s77, s17"),
+    (Doubled(), (5, 10), (7, 14), (3, 5), r"2\*s77, 3. where|== 2\*s77"),
+    (Grouped(), (8, 2), (12, 5), (10, 2), "% |Mod"),
+    (Grouped(), (8, 2), (16, 3), (3, 2), "!= 0|Ne"),
+]
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["program", "file"])
+@pytest.mark.parametrize("asserted", [False, True], ids=["relations", "assertions"])
+@pytest.mark.parametrize(("model", "example", "other", "wrong", "text"), PAIRS)
+def test_relations_of_the_export_are_checked(
+    tmp_path, model, example, other, wrong, text, asserted, saved
+) -> None:
+    exported = export(model, example, asserted)
+    torch.export.save(exported, tmp_path / "model.pt2")
+    module = intarsia.from_torch(tmp_path / "model.pt2" if saved else exported)
+    with intarsia.build(module, "llvm").load() as program:
+        for sizes in example, other:
+            given = [torch.randn(size, 3) for size in sizes]
+            (found,) = program.run([x.numpy() for x in given]).values()
+            torch.testing.assert_close(torch.from_numpy(found), model(*given), atol=1e-5, rtol=1e-5)
+        with pytest.raises(ModelError, match=text):
+            program.run([torch.randn(size, 3).numpy() for size in wrong])
+
+
+def test_relations_of_inputs_in_collections(tmp_path) -> None:
+    x = torch.randn(5, 3)
+    given = ({"a": [x, x.clone()]}, x.clone())
+    images = {"a": [ROWS, ROWS]}
+    dynamic = {"images": images, "rest": (ROWS,), "boxes": ROWS}
+    boxes = {"boxes": x.clone()}
+    exported = torch.export.export(Collections(), given, boxes, dynamic_shapes=dynamic)
+    torch.export.save(exported, tmp_path / "model.pt2")
+    with intarsia.build(intarsia.from_torch(tmp_path / "model.pt2"), "llvm").load() as program:
+        rows = np.ones((7, 3), np.float32)
+        (found,) = program.run([rows, rows[:4], rows, rows]).values()
+        np.testing.assert_array_equal(found, np.full((4, 3), 3, np.float32))
+        with pytest.raises(ModelError, match=r"images.*1.*== 4"):
+            program.run([rows, rows[:6], rows, rows])
+
+
+def test_relations_without_counterpart_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"for 0.3\*.*cannot be checked of open sizes"):
+        intarsia.from_torch(export(Scaled(), (20, 3)))
+    exported = export(Differing(), (5, 4))
+    exported._guards_code.append("L['x'].size()[0] > 3 or L['y'].size()[0] > 3")
+    with pytest.raises(UnsupportedError, match=r"3 or y.*cannot be checked of open sizes"):
+        intarsia.from_torch(exported)
+    exported._guards_code[-1] = "L['z'].size()[0] > 3"
+    with pytest.raises(UnsupportedError, match=r"for z.size.*cannot be checked of open sizes"):
+        import_exported(torch, exported, None)
+
+
+def test_assertions_without_counterpart_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"asserts .*, which cannot be checked"):
+        import_exported(torch, export(Either(), (5, 4), asserted=True), None)
+
+
+def test_a_given_size_meets_the_relations_and_ranges() -> None:
+    with pytest.raises(UsageError, match="and 3 > 7 does not hold"):
+        intarsia.from_torch(export(Branching(), (5, 4)), shapes={"x": (3, 3), "y": (7, 3)})
+    with pytest.raises(UsageError, match="not 1"):
+        intarsia.from_torch(export(Doubled(), (5, 10)), shapes={"x": (1, 3), "y": (2, 3)})
+
+
+def export(model, sizes, asserted: bool = False):
+    """Export a module of two inputs of three columns and open numbers of rows."""
+    given = tuple(torch.randn(size, 3) for size in sizes)
+    return torch.export.export(
+        model,
+        given,
+        dynamic_shapes=(ROWS, ROWS),
+        prefer_deferred_runtime_asserts_over_guards=asserted,
+    )

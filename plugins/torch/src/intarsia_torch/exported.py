@@ -4,20 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 from intarsia_ir.graph.expr import Expr, Function, Var, constant, make_tuple
-from intarsia_ir.graph.guards import RequiredSizes, collecting_guards, require_equal
+from intarsia_ir.graph.guards import RequiredSizes, collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_onnx.api import input_types
 from intarsia_onnx.graph import Graph, ValueInfo
-from intarsia_runtime.errors import UnsupportedError, UsageError
-from intarsia_runtime.size import Dim, maximum, minimum
+from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.size import Dim
 
 from .aten.importer import AtenImporter, unknown_among
 from .aten.in_place import is_in_place
-from .aten.sizes import Symbols, examples_of
+from .aten.sizes import Symbols, environment_of, examples_of, ranges_of_symbols
+from .checks import require_asserted, require_ranges, require_traced
 from .graph import array_of, require_cpu
 from .kinds import is_number, is_tensor
 from .onnx_export import refuse_changes
@@ -31,17 +31,10 @@ if TYPE_CHECKING:
     from .aten.context import Operand
     from .types import (
         Exported,
-        FakeMode,
         FxNode,
         InputSpec,
-        ShapeEnv,
-        SymbolRange,
-        SymExpression,
         TorchTensor,
     )
-
-_LARGEST = 1 << 62
-"""Bounds from here on are none."""
 
 
 def import_exported(
@@ -58,24 +51,24 @@ def import_exported(
         UnsupportedError: It writes to inputs or buffers, or a part of it cannot be imported.
         UsageError: The shapes do not fit the program.
     """
-    exported = _plain(exported)
+    original = exported
+    exported = _plain(original)
     refuse_changes(exported)
     nodes = tuple(exported.graph_module.graph.nodes)
     inputs = [node for node in nodes if node.op == "placeholder"]
     specs = exported.graph_signature.input_specs
     declared = Symbols({})
-    environment = _environment(inputs)
-    examples = examples_of(environment)
+    examples = examples_of(environment_of(inputs))
     given = _input_nodes(inputs, specs)
     types = {node.name: declared.type(cast("TorchTensor", node.meta["val"])) for node in given}
     fixed = _bound(types, shapes or {})
     symbols = Symbols({**examples, **fixed}, fixed)
     with collecting_guards() as guards:
-        _require_ranges(exported.range_constraints, symbols)
-        _require_equalities(environment, symbols)
-        params = {
-            n.name: Var(n.name, symbols.type(cast("TorchTensor", n.meta["val"]))) for n in given
-        }
+        given_types = {n.name: symbols.type(cast("TorchTensor", n.meta["val"])) for n in given}
+        require_ranges(original.range_constraints, symbols)
+        require_traced(torch, original, {name: t.shape for name, t in given_types.items()})
+        require_asserted(original, symbols)
+        params = {name: Var(name, type_) for name, type_ in given_types.items()}
         operands = [
             _operand(exported, node, spec, params) for node, spec in zip(inputs, specs, strict=True)
         ]
@@ -107,18 +100,9 @@ def _plain(exported: Exported) -> Exported:
         if not (writes or found.keys() - table.keys() or (unknown and attempt == 0)):
             break
         table = found
-        exported = exported.run_decompositions(table)
+        with ranges_of_symbols(environment_of(nodes)):
+            exported = exported.run_decompositions(table)
     return exported
-
-
-def _environment(inputs: Sequence[FxNode]) -> ShapeEnv | None:
-    """Return the environment of the symbols; ``None`` if all sizes are numbers."""
-    for node in inputs:
-        value = node.meta.get("val")
-        if is_tensor(value):
-            mode: FakeMode = attrgetter("fake_mode")(value)
-            return mode.shape_env
-    return None
 
 
 def _input_nodes(inputs: Sequence[FxNode], specs: Sequence[InputSpec]) -> list[FxNode]:
@@ -148,57 +132,6 @@ def _bound(types: Mapping[str, TensorType], shapes: Mapping[str, Sequence[int]])
             if isinstance(size, Dim) and size.is_variable and isinstance(own, int):
                 fixed[size.name] = own
     return fixed
-
-
-def _require_ranges(ranges: Mapping[object, SymbolRange], symbols: Symbols) -> None:
-    """Let the program check that sizes are within the ranges of the export.
-
-    Raises:
-        UnsupportedError: A range is of a size that depends on what a tensor holds.
-        UsageError: One that is given is not.
-    """
-    for symbol, bounds in ranges.items():
-        low, high = _bound_of(bounds.lower), _bound_of(bounds.upper)
-        if (low is None or low <= 0) and high is None:
-            continue
-        size = symbols.size_of(cast("SymExpression", symbol))
-        text = f"the program was exported for sizes '{symbol}'"
-        holds = True
-        if low is not None and low > 0:
-            holds = require_equal(maximum(size, low), size, f"{text} of {low} or more")
-        if high is not None:
-            holds = holds and require_equal(minimum(size, high), size, f"{text} up to {high}")
-        if not holds:
-            raise UsageError(f"{text} in {low}..{high}, not {size}")
-
-
-def _require_equalities(environment: ShapeEnv | None, symbols: Symbols) -> None:
-    """Let the program check what the export found equal when it fixed sizes of results.
-
-    ``int(height // 7 * 7)`` in a module leaves the height open and is the example's number; the
-    module of the exported program checks ``7 * (height // 7) == 42`` too.
-
-    Raises:
-        UnsupportedError: The arithmetic of a size has no counterpart.
-        UsageError: A size that is given is another.
-    """
-    if environment is None:
-        return
-    for guard in environment.guards:
-        relation = environment.replace(guard.expr)  # symbols that stand for others are none
-        if type(relation).__name__ != "Equality":
-            continue
-        left, right = map(symbols.size_of, relation.args)
-        if not require_equal(left, right, "the program was exported for equal sizes"):
-            raise UsageError(f"the program was exported for {relation}, but {left} is not {right}")
-
-
-def _bound_of(value: SymExpression | int) -> int | None:
-    """Return a bound of a range; ``None`` for infinity."""
-    if not isinstance(value, int) and not value.is_Integer:
-        return None
-    found = int(cast("int", value))
-    return found if abs(found) < _LARGEST else None
 
 
 def _operand(

@@ -14,10 +14,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
+from intarsia_ir.graph.expr import tensor_type
+from intarsia_ir.graph.guards import RequiredSizes, collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_onnx import from_onnx
 from intarsia_runtime.errors import IntarsiaError, ModelError, UsageError
 
+from .checks import require_export
 from .exported import import_exported
 from .onnx_export import export, first_line, onnx_model, quiet, require_torch
 
@@ -70,7 +73,21 @@ def from_torch(
             raise
         except IntarsiaError:  # PyTorch's ONNX export may know what the converters do not
             with onnx_model(torch, exported) as model:
-                return from_onnx(model, shapes=shapes)
+                return _checked(torch, exported, from_onnx(model, shapes=shapes))
+
+
+def _checked(torch: ModuleType, exported: Exported, module: IRModule) -> IRModule:
+    """Return a module of PyTorch's ONNX export with the checks of the exported program.
+
+    Raises:
+        UnsupportedError: A check has no counterpart.
+        UsageError: Sizes that are given do not meet one.
+    """
+    required = module.attr(RequiredSizes)
+    with collecting_guards(required.guards if required is not None else ()) as guards:
+        shapes = {param.name: tensor_type(param).shape for param in module.main.params}
+        require_export(torch, exported, shapes)
+    return module.with_attr(RequiredSizes, RequiredSizes(tuple(guards))) if guards else module
 
 
 def _require_archive(path: Path) -> None:

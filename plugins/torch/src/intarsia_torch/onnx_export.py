@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from intarsia_runtime.artifact.abandoned import temporary_folder
 from intarsia_runtime.errors import UnsupportedError, UsageError
 
+from .aten.sizes import environment_of, ranges_of_symbols
 from .attention import encoder_layer, self_attention
 
 if TYPE_CHECKING:
@@ -114,8 +115,9 @@ def onnx_model(torch: ModuleType, exported: Exported) -> Generator[ModelSource]:
     except ImportError as error:
         raise _missing(error) from None
     try:
-        whole = _expand_fused(torch, exported)
-        program = torch.onnx.export(whole, dynamo=True, verbose=False)
+        with ranges_of_symbols(environment_of(tuple(exported.graph_module.graph.nodes))):
+            whole = _expand_fused(torch, exported)
+            program = torch.onnx.export(whole, dynamo=True, verbose=False)
     except Exception as error:  # its errors are private classes
         raise UnsupportedError(
             f"PyTorch's ONNX export fails: {_export_problem(error)}",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence, Set
 from typing import Protocol
 
 import numpy as np
@@ -28,6 +28,7 @@ class SymExpression(Protocol):
     is_Integer: bool
     is_Symbol: bool
     is_number: bool
+    free_symbols: Set[SymExpression]
 
 
 class SymNode(Protocol):
@@ -42,21 +43,18 @@ class SymInt(Protocol):
     node: SymNode
 
 
-class ShapeGuard(Protocol):
-    """What must hold of symbols: a SymPy relation."""
+class SymBool(Protocol):
+    """A ``torch.SymBool``: a relation of expressions over symbols."""
 
-    expr: SymExpression
+    node: SymNode
 
 
 class ShapeEnv(Protocol):
     """A ``ShapeEnv``: the symbols of a tracing, and what must hold of them."""
 
     backed_var_to_val: Mapping[object, int]
-    guards: Sequence[ShapeGuard]
-
-    def replace(self, expr: SymExpression) -> SymExpression:
-        """Return an expression with symbols that others stand for replaced by these."""
-        ...
+    guards: Sequence[object]
+    var_to_range: MutableMapping[SymExpression, object]
 
 
 class FakeMode(Protocol):
@@ -248,8 +246,26 @@ class ExportSignature(Protocol):
     user_inputs_to_mutate: Mapping[str, str]
 
 
+class CallSignature(Protocol):
+    """How a module is called; ``in_spec`` is the tree of its arguments."""
+
+    in_spec: object
+    forward_arg_names: Sequence[str] | None
+
+
+class CallEntry(Protocol):
+    """A call of a module in an exported program."""
+
+    signature: CallSignature
+
+
 class Exported(Protocol):
     """A ``torch.export.ExportedProgram``."""
+
+    @property
+    def module_call_graph(self) -> Sequence[CallEntry]:
+        """The call of the program's module, and of others in it."""
+        ...
 
     @property
     def graph_signature(self) -> ExportSignature:

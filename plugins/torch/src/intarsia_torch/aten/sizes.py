@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
@@ -23,8 +25,10 @@ from intarsia_runtime.size import (
     variable,
 )
 
+from ..kinds import is_tensor
+
 if TYPE_CHECKING:
-    from ..types import ShapeEnv, SymExpression, SymInt, TorchTensor
+    from ..types import FakeMode, FxNode, ShapeEnv, SymExpression, SymInt, TorchTensor
 
 
 def _sum(a: Size, b: Size) -> Size:
@@ -63,7 +67,9 @@ class Symbols:
         fixed: Values that the sizes of an import have; if ``None``, sizes stay open.
     """
 
-    def __init__(self, examples: Mapping[str, int], fixed: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, examples: Mapping[str, int], fixed: Mapping[str, Size] | None = None
+    ) -> None:
         self._examples = examples
         self._fixed: Mapping[str, Size] = {} if fixed is None else fixed
 
@@ -112,10 +118,39 @@ class Symbols:
         return value < 0
 
 
+def environment_of(nodes: Sequence[FxNode]) -> ShapeEnv | None:
+    """Return the environment of the symbols of a graph; ``None`` if all sizes are numbers."""
+    for node in nodes:
+        value = node.meta.get("val")
+        if node.op == "placeholder" and is_tensor(value):
+            mode: FakeMode = attrgetter("fake_mode")(value)
+            return mode.shape_env
+    return None
+
+
+@contextmanager
+def ranges_of_symbols(environment: ShapeEnv | None) -> Generator[None]:
+    """Leave out ranges of expressions, which a loaded program has and no decomposition takes."""
+    if environment is None:
+        yield
+        return
+    ranges = environment.var_to_range
+    others = {key: ranges.pop(key) for key in tuple(ranges) if not key.is_Symbol}
+    try:
+        yield
+    finally:
+        ranges.update(others)
+
+
 def examples_of(environment: ShapeEnv | None) -> dict[str, int]:
     """Return the example value of each symbol of a tracing."""
     values: Mapping[object, int] = {} if environment is None else environment.backed_var_to_val
     return {str(symbol): int(value) for symbol, value in values.items()}
+
+
+def depends_on_contents(expression: SymExpression) -> bool:
+    """Whether an expression has symbols that are items of tensors, or sizes made of these."""
+    return not all(_BACKED.fullmatch(str(symbol)) for symbol in expression.free_symbols)
 
 
 def dtype_named(dtype: object) -> DType:
