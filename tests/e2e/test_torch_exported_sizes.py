@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 pytest.importorskip("llvmlite", reason="needs a backend that generates code")
 nn = torch.nn
 functions = torch.nn.functional
+symbolic = pytest.importorskip("torch.fx.experimental.symbolic_shapes")
 OPEN = torch.export.Dim.DYNAMIC
 
 
@@ -54,6 +55,20 @@ class RelativePositions(nn.Module):
         scores = x @ rows.transpose(1, 2)
         padded = functions.pad(scores, (1, 0)).view(x.shape[0], 2 * length, length)
         return padded[:, 1:].reshape(scores.shape)[..., :length]
+
+
+class Chunked(nn.Module):
+    """Pads rows to whole chunks, as scans of state spaces do."""
+
+    def __init__(self, mode: str = "constant") -> None:
+        super().__init__()
+        self.mode = mode
+
+    def forward(self, x):
+        rest = -x.shape[1] % 4
+        value = 2.0 if self.mode == "constant" else None
+        x = functions.pad(x, (0, -1, 0, rest, 1, 0)[: 6 if value else 4], self.mode, value)
+        return x.reshape(x.shape[0], x.shape[1] // 4, 4, x.shape[2]).sum(2)
 
 
 class Cubic(nn.Module):
@@ -112,14 +127,13 @@ class Scaled(nn.Module):
 
 
 class Either(nn.Module):
-    """Asserts one of two relations."""
+    """Asserts one of several relations."""
 
     def forward(self, x, y):
-        torch._check(
-            torch.fx.experimental.symbolic_shapes.sym_or(
-                x.shape[0] > y.shape[0], x.shape[0] < 2 * y.shape[0]
-            )
-        )
+        rows, others = x.shape[0], y.shape[0]
+        smaller = symbolic.sym_and(rows < others, others != 9)
+        far = symbolic.sym_or(rows > 2 * others, smaller, rows == others)
+        torch._check(symbolic.sym_or(far, rows >= 30, others <= 2))
         return x.sum(0) + y.sum(0)
 
 
@@ -158,6 +172,16 @@ def test_a_range_of_a_sum_of_sizes_is_checked() -> None:
 def test_a_part_has_the_size_that_torch_says_whatever_follows() -> None:
     sizes = [[(2, n, 8)] for n in (9, 22, 70, 12)]
     check(RelativePositions(), [torch.randn(2, 24, 8)], sizes, [(1,)])
+
+
+def test_pads_of_open_widths() -> None:
+    sizes = [[(2, n, 8)] for n in (9, 10, 23, 30)]
+    check(Chunked(), [torch.randn(2, 25, 8)], sizes, [(1,)])
+
+
+def test_pads_of_open_widths_by_reflection_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"pad: widths .* of mode 'reflect'"):
+        check(Chunked("reflect"), [torch.randn(2, 25, 8)], [], [(1,)])
 
 
 @pytest.mark.parametrize("aligned", [False, True])
@@ -231,17 +255,50 @@ def test_relations_without_counterpart_are_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"for 0.3\*.*cannot be checked of open sizes"):
         intarsia.from_torch(export(Scaled(), (20, 3)))
     exported = export(Differing(), (5, 4))
-    exported._guards_code.append("L['x'].size()[0] > 3 or L['y'].size()[0] > 3")
-    with pytest.raises(UnsupportedError, match=r"3 or y.*cannot be checked of open sizes"):
-        intarsia.from_torch(exported)
+    size, deep = "L['x'].size()[0]", "-" * 100_000
+    for text in (
+        f"not {size} > 3",
+        f"{size} in {size}",
+        f"{deep}{size} > 3",
+        f"{size} >",
+        f"{size}\0",
+    ):
+        exported._guards_code.append(text)
+        with pytest.raises(UnsupportedError, match=r"for .*cannot be checked of open sizes"):
+            import_exported(torch, exported, None)
+        exported._guards_code.pop()
+    exported._guards_code.append(size)
     exported._guards_code[-1] = "L['z'].size()[0] > 3"
     with pytest.raises(UnsupportedError, match=r"for z.size.*cannot be checked of open sizes"):
         import_exported(torch, exported, None)
 
 
+@pytest.mark.parametrize("asserted", [False, True], ids=["relations", "assertions"])
+def test_one_of_several_relations_suffices(asserted) -> None:
+    exported = export(Either(), (20, 4), asserted)
+    if not asserted:  # the export keeps what holds of the example alone
+        exported._guards_code[:] = [
+            "L['x'].size()[0] > 2*L['y'].size()[0] or L['x'].size()[0] < L['y'].size()[0]"
+            " and L['y'].size()[0] != 9 or L['x'].size()[0] == L['y'].size()[0]"
+            " or L['x'].size()[0] >= 30 or L['y'].size()[0] <= 2"
+        ]
+    with intarsia.build(intarsia.from_torch(exported), "llvm").load() as program:
+        for sizes in (20, 4), (9, 4), (3, 4), (4, 4), (40, 30):
+            program.run([np.ones((size, 3), np.float32) for size in sizes])
+        for sizes in (5, 4), (8, 4), (8, 9):
+            with pytest.raises(ModelError, match=r" or |\|"):
+                program.run([np.ones((size, 3), np.float32) for size in sizes])
+
+
 def test_assertions_without_counterpart_are_refused() -> None:
+    exported = export(Differing(), (5, 4), asserted=True)
+    (asserted,) = (n.args[0] for n in exported.graph.nodes if "_assert_scalar" in str(n.target))
+    known = asserted.meta["val"].node
+    left, right = known.expr.args
+    made = type(known)((left > right) ^ (left > 9), known.shape_env, bool, None)
+    asserted.meta["val"] = torch.SymBool(made)
     with pytest.raises(UnsupportedError, match=r"asserts .*, which cannot be checked"):
-        import_exported(torch, export(Either(), (5, 4), asserted=True), None)
+        import_exported(torch, exported, None)
 
 
 def test_a_given_size_meets_the_relations_and_ranges() -> None:

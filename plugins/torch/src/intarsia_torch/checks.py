@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from functools import reduce
+from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from intarsia_ir.graph.guards import require_at_most, require_equal
 from intarsia_runtime.errors import ArtifactError, UnsupportedError, UsageError
@@ -30,38 +32,13 @@ if TYPE_CHECKING:
 _LARGEST = 1 << 62
 """Bounds from here on are none."""
 
+Comparison: TypeAlias = tuple[str, Size, Size]
+"""An operation and its sides."""
+
 _SIZE = re.compile(r"L((?:\[(?:\d+|'\w+')\])+)\.size\(\)\[(\d+)\]")
 """A size of an input in the text of a relation: ``L['images'][0].size()[2]``."""
 
 
-def _equal(left: Size, right: Size, why: str) -> bool:
-    return require_equal(left, right, why)
-
-
-def _other(left: Size, right: Size, why: str) -> bool:
-    distance = maximum(left - right, right - left)
-    return require_at_most(1, distance, why)
-
-
-def _at_most(left: Size, right: Size, why: str) -> bool:
-    return require_at_most(left, right, why)
-
-
-def _less(left: Size, right: Size, why: str) -> bool:
-    return require_at_most(left + 1, right, why)
-
-
-def _at_least(left: Size, right: Size, why: str) -> bool:
-    return require_at_most(right, left, why)
-
-
-def _more(left: Size, right: Size, why: str) -> bool:
-    return require_at_most(right + 1, left, why)
-
-
-_RELATIONS: Mapping[str, Callable[[Size, Size, str], bool]] = MappingProxyType(
-    {"==": _equal, "!=": _other, "<=": _at_most, "<": _less, ">=": _at_least, ">": _more}
-)
 _CLASSES: Mapping[str, str] = MappingProxyType(
     {
         "Equality": "==",
@@ -76,6 +53,16 @@ _CLASSES: Mapping[str, str] = MappingProxyType(
 _SPELLINGS: Mapping[type[ast.cmpop], str] = MappingProxyType(
     {ast.Eq: "==", ast.NotEq: "!=", ast.LtE: "<=", ast.Lt: "<", ast.GtE: ">=", ast.Gt: ">"}
 )
+
+_UNREADABLE = (
+    ArtifactError,
+    UnsupportedError,
+    SyntaxError,
+    ValueError,
+    RecursionError,
+    MemoryError,
+)
+"""Errors of texts of files that are no relations of sizes."""
 
 
 def require_export(
@@ -149,16 +136,16 @@ def require_traced(
     texts: Sequence[str] = attrgetter("_guards_code")(exported)
     names = _placeholders(torch, exported) if texts else {}
     for text in texts:
-        shown = re.sub(r"L\['(\w+)'\]", r"\1", text)
+        shown = re.sub(r"L\['(\w+)'\]", r"\1", text)[:500]
         sizes: dict[str, Size] = {}
-
         for path, axis in _SIZE.findall(text):
             shape = shapes.get(names.get(path, ""), ())
             sizes.update({f"L{path}.size()[{axis}]": size for size in shape[int(axis) :][:1]})
         try:
-            for operation, left, right in _comparisons(_SIZE.sub(_quoted, text), sizes):
-                _require(operation, left, right, shown)
-        except (ArtifactError, SyntaxError, UnsupportedError):
+            tree = ast.parse(_SIZE.sub(_quoted, text), mode="eval").body
+            for comparison in _read(tree, sizes):
+                _require(*comparison, shown)
+        except _UNREADABLE:
             raise UnsupportedError(
                 f"the program was exported for {shown}, which cannot be checked of open sizes",
                 hint="export it for fixed sizes",
@@ -183,11 +170,8 @@ def require_asserted(exported: Exported, symbols: Symbols) -> None:
         relation = cast("SymBool", value).node.expr
         if depends_on_contents(relation) or not relation.free_symbols:  # ``True`` by the shapes
             continue
-        operation = _CLASSES.get(type(relation).__name__)
-        if operation is None:
-            raise UnsupportedError(f"the program asserts {relation}, which cannot be checked")
-        left, right = map(symbols.size_of, relation.args)
-        _require(operation, left, right, str(relation))
+        for comparison in _asserted(relation, symbols):
+            _require(*comparison, str(relation))
 
 
 def _declared(
@@ -223,35 +207,78 @@ def _quoted(match: re.Match[str]) -> str:
     return repr(match[0])
 
 
-def _comparisons(text: str, sizes: Mapping[str, Size]) -> list[tuple[str, Size, Size]]:
-    """Return comparisons of sizes that must all hold, each as its operation and its sides.
+def _read(tree: ast.expr, sizes: Mapping[str, Size]) -> list[Comparison]:
+    """Return the comparisons that a relation in Python's syntax requires.
 
     Args:
-        text: Python's expression; sizes of inputs are texts.
+        tree: The relation; sizes of inputs are texts.
         sizes: Sizes of inputs by these texts.
 
     Raises:
         ArtifactError: It has something else than arithmetic of sizes.
-        SyntaxError: It is no expression.
-        UnsupportedError: Not all comparisons need to hold, or a size is of no input.
+        UnsupportedError: It is no relation, or a size is of no input.
     """
-    tree = ast.parse(text, mode="eval").body
     match tree:
         case ast.BoolOp(op=ast.And(), values=parts):
-            pass
+            return [comparison for part in parts for comparison in _read(part, sizes)]
+        case ast.BoolOp(values=parts):
+            return [_any_of([_read(part, sizes) for part in parts])]
+        case ast.Compare(left=left, ops=[operation], comparators=[right]) if (
+            type(operation) in _SPELLINGS
+        ):
+            sides = _size_of(left, sizes), _size_of(right, sizes)
+            return [(_SPELLINGS[type(operation)], *sides)]
         case _:
-            parts = [tree]
-    found: list[tuple[str, Size, Size]] = []
-    for part in parts:
-        if not isinstance(part, ast.Compare) or len(part.ops) != 1:
-            raise UnsupportedError("it is no comparison")
-        left, right = (_size_of(side, sizes) for side in (part.left, *part.comparators))
-        found.append((_SPELLINGS[type(part.ops[0])], left, right))
-    return found
+            raise UnsupportedError("it is no relation")
+
+
+def _asserted(relation: SymExpression, symbols: Symbols) -> list[Comparison]:
+    """Return the comparisons that a relation of SymPy requires.
+
+    Raises:
+        UnsupportedError: It has no counterpart.
+    """
+    name = type(relation).__name__
+    if name in _CLASSES:
+        left, right = map(symbols.size_of, relation.args)
+        return [(_CLASSES[name], left, right)]
+    if name not in {"And", "Or"}:
+        raise UnsupportedError(f"the program asserts {relation}, which cannot be checked")
+    parts = [_asserted(part, symbols) for part in relation.args]
+    return [_any_of(parts)] if name == "Or" else list(chain.from_iterable(parts))
+
+
+def _any_of(parts: Sequence[Sequence[Comparison]]) -> Comparison:
+    """Return the comparison that holds if all of one part do: the least excess of a part is 0."""
+    excesses = [reduce(maximum, [_excess(*comparison) for comparison in part]) for part in parts]
+    return "==", reduce(minimum, excesses), 0
+
+
+def _excess(operation: str, left: Size, right: Size) -> Size:
+    """Return how far two sizes are from meeting a relation; 0 if they do."""
+    if operation == "==":
+        return maximum(left - right, right - left)
+    low, high = _ordered(operation, left, right)
+    return maximum(low - high, 0)
+
+
+def _ordered(operation: str, left: Size, right: Size) -> tuple[Size, Size]:
+    """Return two sizes of which the first is at most the second if a relation holds."""
+    match operation:
+        case "!=":
+            return 1, maximum(left - right, right - left)
+        case "<=":
+            return left, right
+        case "<":
+            return left + 1, right
+        case ">=":
+            return right, left
+        case _:
+            return right + 1, left
 
 
 def _size_of(side: ast.expr, sizes: Mapping[str, Size]) -> Size:
-    """Return the size that one side of a comparison is; raises as :func:`_comparisons`."""
+    """Return the size that one side of a comparison is; raises as :func:`_read`."""
     size = parse_size(ast.unparse(side))
     if not isinstance(size, Dim):
         return size
@@ -267,7 +294,11 @@ def _require(operation: str, left: Size, right: Size, shown: str) -> None:
         UsageError: They are numbers that do not meet it.
     """
     text = f"the program was exported for {shown}"
-    if not _RELATIONS[operation](left, right, text):
+    if operation == "==":
+        holds = require_equal(left, right, text)
+    else:
+        holds = require_at_most(*_ordered(operation, left, right), text)
+    if not holds:
         raise UsageError(f"{text}, and {left} {operation} {right} does not hold")
 
 

@@ -12,9 +12,10 @@ import numpy as np
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.guards import require_equal
 from intarsia_ir.ops import shape
+from intarsia_ir.ops.type_rules import shape_text
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import Size, product
+from intarsia_runtime.size import Dim, Size, product
 
 from .context import AtenContext, Converter, Operand, rank_of, sizes_of
 from .elementwise import truth
@@ -123,7 +124,11 @@ def _joined(node: AtenContext) -> Expr:
 
 
 def _padded(node: AtenContext) -> Expr:
-    x, widths = node.tensor("self"), node.integers("pad" if "pad" in node.args else "padding")
+    x = node.tensor("self")
+    given = cast("list[Size]", node.args["pad" if "pad" in node.args else "padding"])
+    if any(isinstance(width, Dim) for width in given) and "pad" in node.args:
+        return _padded_by_open_widths(node, x, given)
+    widths = node.integers("pad" if "pad" in node.args else "padding")
     name = str(node.args.get("mode", node.name.split("_")[0]))
     mode = _PAD_MODES.get(name)
     if mode is None:
@@ -134,6 +139,27 @@ def _padded(node: AtenContext) -> Expr:
     pads = np.array([pair[side] for side in range(2) for pair in pairs], np.int64)
     fill = node.value("value", node.dtype) if node.args.get("value") is not None else None
     return node.onnx("Pad", x, node.array(pads), fill, mode=mode)
+
+
+def _padded_by_open_widths(node: AtenContext, x: Expr, widths: Sequence[Size]) -> Expr:
+    """Join blocks of one value to a tensor; widths that are numbers may be negative, and cut."""
+    if node.args.get("mode", "constant") != "constant":
+        node.unsupported(f"widths {shape_text(widths)} of mode '{node.args['mode']}'")
+    given = node.args.get("value")
+    fill = node.as_tensor(0 if given is None else given, node.dtype)
+    for number, width in enumerate(widths):
+        axis, before = rank_of(x) - 1 - number // 2, number % 2 == 0
+        size = sizes_of(x)[axis]
+        if isinstance(width, int) and width < 0:
+            start, stop = (-width, size) if before else (0, size + width)
+            x = node.onnx("Slice", x, *map(node.size_values, ([start], [stop], [axis])))
+            continue
+        if width == 0:
+            continue
+        sizes = (*sizes_of(x)[:axis], width, *sizes_of(x)[axis + 1 :])
+        block = node.broadcast(node.reshape(fill, [1] * len(sizes)), extents(sizes))
+        x = node.concat([block, x] if before else [x, block], axis)
+    return resized(node, x, node.sizes)
 
 
 def _flipped(node: AtenContext) -> Expr:
