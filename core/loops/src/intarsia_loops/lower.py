@@ -109,6 +109,7 @@ def lower(
     bound_stack: BoundStack | None = None,
     on_device: bool = False,
     forwards: bool = False,
+    merges_sized: bool = True,
     name: str = "main",
     alignment: int = ALIGNMENT,
     tuned: Tuned | None = None,
@@ -132,6 +133,8 @@ def lower(
             of a kernel that has large temporaries.
         on_device: Whether kernels run on a device, whose threads have larger frames.
         forwards: Whether kernels may call others of their module; see :mod:`.shared_kernels`.
+        merges_sized: Whether those of a function without open sizes do: what they differ in, zero
+            points above all, is a parameter then, and no number that a compiler works with.
         name: Name of the unit.
         alignment: Of offsets in the workspace, in bytes.
         tuned: Measured choices; rules decide if ``None``.
@@ -150,7 +153,7 @@ def lower(
     fused = {key: _fused(one, schedules) for key, one in functions.items()}
     entry = _fused(main, schedules)
     work = _Kernels(backend, tuned)
-    if forwards and tuned is None:
+    if forwards and tuned is None and (merges_sized or not backend.is_sized):
         entry, *others = work.share([entry, *fused.values()])
         fused = dict(zip(fused, others, strict=True))
     for one in (entry, *fused.values()):

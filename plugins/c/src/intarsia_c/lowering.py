@@ -9,5 +9,7 @@ from intarsia_loops.lower import lower
 
 from .schedules import SCHEDULES, bound_stack
 
-lower_function = partial(lower, schedules=SCHEDULES, bound_stack=bound_stack)
+lower_function = partial(
+    lower, schedules=SCHEDULES, bound_stack=bound_stack, forwards=True, merges_sized=False
+)
 """Lowers a graph function; see :func:`intarsia_loops.lower.lower` for arguments and errors."""

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import MemoryScope
 from intarsia_ir.tir.expr import Ramp
-from intarsia_ir.tir.forward import procedures
+from intarsia_ir.tir.forward import forwarded, procedures
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import TensorModule
 from intarsia_ir.tir.passes.merge_lanes import merge_lanes
@@ -73,8 +73,12 @@ def new_functions(module: TensorModule, vector_bytes: int = 0) -> Functions:
 
 
 def _all_kernels(module: TensorModule) -> tuple[PrimFunc, ...]:
-    """Return the kernels of a module behind the procedures that they share."""
-    return (*procedures(module.functions), *module.functions)
+    """Return the kernels of a module behind the procedures that they share.
+
+    Those that only call another one are last.
+    """
+    kernels = sorted(module.functions, key=lambda kernel: forwarded(kernel) is not None)
+    return (*procedures(kernels), *kernels)
 
 
 def print_sources(

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import INDEX, CallIntrinsic, IntImm, Load, PrimExpr, Ramp, TirVar
+from intarsia_ir.tir.forward import KERNEL
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
 from intarsia_ir.tir.stmt import (
@@ -55,9 +56,9 @@ RESERVED = frozenset(_KEYWORDS.split())
 """Words that no variable of a kernel is called, besides the functions it can call."""
 
 
-def kernel_name(function: PrimFunc) -> str:
-    """Return what a kernel is called in the source."""
-    return f"kernel_{function.name}"
+def kernel_name(name: str) -> str:
+    """Return what the kernel of a name is called in the source."""
+    return f"kernel_{name}"
 
 
 def print_kernel(function: PrimFunc, functions: Functions, *, vector_types: bool = True) -> str:
@@ -131,7 +132,7 @@ class _KernelSource(Struct):
         self.stmt(function.body)
         unused = [f"    (void){v.buffers[b]};" for b in function.params if b not in v.used]
         unused += [f"    (void){v.variables[n]};" for n in function.sizes if n not in v.used]
-        head = f"{spelling.kernel} {kernel_name(function)}("
+        head = f"{spelling.kernel} {kernel_name(function.name)}("
         joined = f",\n{' ' * len(head)}".join(parameters) or "void"
         return "\n".join([f"{head}{joined})", "{", *unused, *v.lines, "}", ""])
 
@@ -182,11 +183,11 @@ class _KernelSource(Struct):
 
     def _invoke(self, call: Invoke) -> None:
         v = self.v
-        if call.callee is None:
-            v.check_function(call.kind, call.function)
-            name = call.function
+        name = call.function
+        if call.kind == KERNEL:
+            name = kernel_name(name)
         else:
-            name = kernel_name(call.callee)
+            v.check_function(call.kind, name)
         with v.statement(*call.places, *call.values):
             args = [f"&{v.element(place.buffer, place.indices)}" for place in call.places]
             for value in call.values:
