@@ -133,8 +133,7 @@ def lower(
             of a kernel that has large temporaries.
         on_device: Whether kernels run on a device, whose threads have larger frames.
         forwards: Whether kernels may call others of their module; see :mod:`.shared_kernels`.
-        merges_sized: Whether those of a function without open sizes do: what they differ in, zero
-            points above all, is a parameter then, and no number that a compiler works with.
+        merges_sized: Whether those of fixed sizes do; what they differ in is a parameter.
         name: Name of the unit.
         alignment: Of offsets in the workspace, in bytes.
         tuned: Measured choices; rules decide if ``None``.
@@ -145,17 +144,15 @@ def lower(
         PluginError: A schedule returned a kernel whose parameters do not fit its group.
         VerifyError: ``bound_stack`` leaves more on the stack than it may.
     """
-    backend = _Backend(
-        target, schedules, loops, bound_stack, on_device, _is_sized(main, *functions.values())
-    )
+    is_sized = _is_sized(main, *functions.values())
+    backend = _Backend(target, schedules, loops, bound_stack, on_device, is_sized)
     if functions and not on_device:
         main, functions = _with_reserved_rows(main, functions)
     fused = {key: _fused(one, schedules) for key, one in functions.items()}
     entry = _fused(main, schedules)
     work = _Kernels(backend, tuned)
-    if forwards and tuned is None and (merges_sized or not backend.is_sized):
-        entry, *others = work.share([entry, *fused.values()])
-        fused = dict(zip(fused, others, strict=True))
+    if forwards and tuned is None and (merges_sized or not is_sized):
+        entry, fused = work.share(entry, fused)
     for one in (entry, *fused.values()):
         work.add(one.fusion)
     by_call, kernels = work.kernels()
@@ -201,11 +198,14 @@ class _Kernels(Struct):
         default_factory=dict[object, GeneralGroup | None]
     )
 
-    def share(self, functions: Sequence[FusedFunction]) -> list[FusedFunction]:
+    def share(
+        self, entry: FusedFunction, others: Mapping[str, FusedFunction]
+    ) -> tuple[FusedFunction, dict[str, FusedFunction]]:
         """Find the groups that may be one: equal operators, with variables for their sizes.
 
         Returns the functions with scalars as parameters where groups differ in these alone.
         """
+        functions = (entry, *others.values())
         fusions = with_scalar_parameters([one.fusion for one in functions])
         kinds: dict[str, dict[object, FusedGroup]] = {}
         for item in (item for fusion in fusions for item in fusion.items):
@@ -216,7 +216,8 @@ class _Kernels(Struct):
             for key, group in alike.items() if len(alike) > 1 else ():
                 self.general[key] = general_group(group)
         pairs = zip(functions, fusions, strict=True)
-        return [FusedFunction(one.function, fusion) for one, fusion in pairs]
+        first, *behind = (FusedFunction(one.function, fusion) for one, fusion in pairs)
+        return first, dict(zip(others, behind, strict=True))
 
     def add(self, fusion: Fusion) -> None:
         """Schedule the kernels of a function."""

@@ -246,17 +246,16 @@ class ExportSignature(Protocol):
     user_inputs_to_mutate: Mapping[str, str]
 
 
-class CallSignature(Protocol):
-    """How a module is called; ``in_spec`` is the tree of its arguments."""
-
-    in_spec: object
-    forward_arg_names: Sequence[str] | None
-
-
 class CallEntry(Protocol):
-    """A call of a module in an exported program."""
+    """A call of a module in an exported program; ``in_spec`` is the tree of its arguments."""
 
-    signature: CallSignature
+    class Signature(Protocol):
+        """How the module is called."""
+
+        in_spec: object
+        forward_arg_names: Sequence[str] | None
+
+    signature: Signature
 
 
 class Exported(Protocol):
@@ -264,7 +263,7 @@ class Exported(Protocol):
 
     @property
     def module_call_graph(self) -> Sequence[CallEntry]:
-        """The call of the program's module, and of others in it."""
+        """Calls of modules, the program's own first."""
         ...
 
     @property

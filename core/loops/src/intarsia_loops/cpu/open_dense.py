@@ -55,14 +55,8 @@ from .ordered_tiles import OrderedWords, ordered_steps
 from .panel import Matrix
 from .prefetch import OpenWeightPrefetch, prefetch_next_open_block
 from .row_tiles import FEW_ROWS, EvenTiles, RowTiles, SizeChoice, joined_tiles
-from .shared_tiles import (
-    LEAST_DEPTH,
-    MOST_SMALL,
-    SharedTiles,
-    TileOperands,
-    even_tiles,
-    shares_tiles,
-)
+from .shared_tiles import LEAST_DEPTH, SharedTiles, TileOperands, even_tiles, shares_tiles
+from .tile_procedures import most_small
 from .tile_stores import TileEpilogue, is_long, stored_rows
 from .tiling import ColumnPart, CpuTiling, column_parts, for_width
 
@@ -144,7 +138,7 @@ def tiles_of(
     elif coarse:
         sizes = (largest, *(n for n in _MIDDLE if 2 * n <= largest + FEW_ROWS), small, 1)
     else:
-        return RowTiles(rows, (largest, *range(min(MOST_SMALL, largest - 1), 0, -1)))
+        return RowTiles(rows, (largest, *range(most_small(largest), 0, -1)))
     clamped = (size for size in sizes if size > 1 and size in (*_MIDDLE, small))
     return RowTiles(rows, tuple(dict.fromkeys(sizes)), tuple(dict.fromkeys(clamped)))
 

@@ -12,70 +12,34 @@ Here all of them are one procedure, compiled once::
 Sums pass through the stack, and the epilogue is a loop over their rows. A tile of 14 x 2 vectors
 takes 14 cycles for a step of K, and 28 stores and loads more for all of them: 2 % at K of 128, 5 %
 at K of 64 (AMD Zen 4, which stores half of a vector in a cycle). So products of images and words
-with a smaller K have tiles of their own. A row alone has several partial sums for each result, as
-many as hide the latency of multiply-adds; what they do not divide of K is added at the end. BLIS
-and XNNPACK have micro-kernels as functions, too: with C in memory, or with an epilogue that is one
-of few.
+with a smaller K have tiles of their own. BLIS and XNNPACK have micro-kernels as functions, too:
+with C in memory, or with an epilogue that is one of few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import PrimExpr, TirVar, index, minimum, select
-from intarsia_ir.tir.forward import KERNEL, number_name
-from intarsia_ir.tir.func import PrimFunc
-from intarsia_ir.tir.stmt import Allocate, IfStmt, Invoke, Stmt
+from intarsia_ir.tir.expr import PrimExpr, TirVar, index, select
+from intarsia_ir.tir.forward import KERNEL
+from intarsia_ir.tir.stmt import Allocate, Invoke, Stmt
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import variable
 
-from .loops import address_of, let_all, load, seq, serial, store
-from .micro_kernel import MIN_ACCUMULATORS, operands_fetched, register_tile
-from .prefetch import OpenWeightPrefetch, Prefetch
+from .loops import address_of, let_all, load, seq
+from .micro_kernel import operands_fetched
+from .prefetch import OpenWeightPrefetch
 from .row_tiles import FEW_ROWS, EvenTiles
+from .tile_procedures import TileShape, most_small, tile_procedure
 from .tile_stores import TileEpilogue, stored_rows
 from .tiling import CpuTiling
-
-MOST_SMALL = 7
-"""Most rows of a tile but for the largest: from one more on two tiles are as good as one."""
 
 LEAST_DEPTH = 64
 """K from which on a call, and sums that pass through the stack, cost next to nothing: MobileNet
 takes 1.00 to 1.02 of the time, and 0.93 of it to compile, of what it takes with 128."""
-
-
-class TileShape(Struct, frozen=True):
-    """What the tiles of a procedure have in common.
-
-    Attributes:
-        lanes: Elements of a vector.
-        most: Rows of a tile two vectors wide that the machine has registers for.
-        sizes: Rows of each tile, the largest first.
-        columns: Columns of the tiles, whole vectors.
-        dtype: Of all elements.
-        prefetch: How the next block of B is fetched; ``None`` if the machine need not be told.
-        has_parts: Whether K may lie in several parts, which is a loop more.
-    """
-
-    lanes: int
-    most: int
-    sizes: tuple[int, ...]
-    columns: int
-    dtype: DType
-    prefetch: Prefetch | None
-    has_parts: bool = False
-
-    @property
-    def name(self) -> str:
-        """Name of the procedure, of no other one."""
-        sizes = "_".join(str(size) for size in self.sizes)
-        parts = "_parts" if self.has_parts else ""
-        return f"tiles{parts}_{sizes}of{self.most}x{self.columns}_{self.dtype}x{self.lanes}"
 
 
 class TileOperands(Struct, frozen=True):
@@ -155,7 +119,7 @@ def shares_tiles(tiling: CpuTiling) -> bool:
 
 def even_tiles(rows: PrimExpr, largest: int) -> EvenTiles:
     """Return how tiles of the largest size and of all small ones cover rows."""
-    return EvenTiles(rows, largest, _most_small(largest))
+    return EvenTiles(rows, largest, most_small(largest))
 
 
 def tile_shape(tiling: CpuTiling, largest: int, columns: int, dtype: DType) -> TileShape:
@@ -163,13 +127,9 @@ def tile_shape(tiling: CpuTiling, largest: int, columns: int, dtype: DType) -> T
 
     A product has one vector of columns at most behind those of two: there, few rows are enough.
     """
-    most = _most_small(largest)
+    most = most_small(largest)
     sizes = (largest, *range(min(most, FEW_ROWS) if columns <= tiling.lanes else most, 0, -1))
     return TileShape(tiling.lanes, tiling.rows, sizes, columns, dtype, tiling.prefetch)
-
-
-def _most_small(largest: int) -> int:
-    return min(MOST_SMALL, largest - 1)
 
 
 def call_tiles(shape: TileShape, rows: PrimExpr, operands: TileOperands, sums: PrimExpr) -> Stmt:
@@ -193,84 +153,6 @@ def call_tiles(shape: TileShape, rows: PrimExpr, operands: TileOperands, sums: P
     elif shape.prefetch is not None:  # a line that is there, which is cheaper than other tiles
         places.append(operands.right)
         values += [index(0), index(0)]
-    procedure = _procedure(shape)
+    procedure = tile_procedure(shape)
     first = tuple(address_of(place) for place in (*places, sums))
     return Invoke(KERNEL, procedure.name, first, tuple(values), procedure)
-
-
-@cache
-def _procedure(shape: TileShape) -> PrimFunc:
-    """Return the procedure of all tiles of a shape."""
-    names = ("left", "right", "next_block")
-    elements = (variable("elements"),)
-    left, right, next_block = (Buffer(name, elements, shape.dtype) for name in names)  # pyright: ignore[reportArgumentType] - sizes as numbers
-    sums = Buffer("sums", (shape.sizes[0], shape.columns), shape.dtype)
-    rows, depth, taps, apart = (TirVar(name) for name in ("rows", "depth", "taps", "apart"))
-    down, across = (TirVar(number_name(number)) for number in range(2))
-    params, sizes = [left, right], [rows, down, across, depth]
-    outer = (taps,) if shape.has_parts else ()
-    if shape.has_parts:
-        sizes += [taps, apart]
-    fetched = None
-    if shape.prefetch is not None:
-        fetched = OpenWeightPrefetch(
-            shape.prefetch, lambda n: load(next_block, n), shape.columns, index(0), index(1)
-        )
-        params.append(next_block)
-        sizes += [fetched.first, fetched.per_step]
-
-    def place(k: Sequence[PrimExpr], begin: PrimExpr, between: PrimExpr) -> PrimExpr:
-        within = begin + k[-1]
-        return k[0] * between + within if shape.has_parts else within
-
-    first_row = TirVar("first_row") if shape.sizes[1] < _most_small(shape.sizes[0]) else index(0)
-
-    def tile(size: int, steps: tuple[PrimExpr, PrimExpr], parts: int, *, more: bool) -> Stmt:
-        (begin, count), first = steps, index(0) if size == shape.sizes[0] else first_row
-        return register_tile(
-            CpuTiling(shape.lanes, shape.most),
-            rows=size,
-            columns=shape.columns,
-            largest=(size if size == 1 else shape.sizes[0], shape.columns),
-            steps=(*outer, count),
-            left=lambda r, k: load(left, (first + r) * down + place(k, begin, apart)),
-            right=lambda k, c: load(right, place(k, begin, depth) * across + c),
-            epilogue=lambda r, c, value: store(sums, (first + r, c), value),
-            dtype=shape.dtype,
-            weight_prefetch=None if size == 1 else fetched,
-            initial=(lambda r, c: load(sums, first + r, c)) if more else None,
-            divisor=parts,
-        )
-
-    def full_depth(size: int) -> Stmt:
-        """Multiply all of K; what the partial sums do not divide is added to their total."""
-        rows_of = size if size == 1 else shape.sizes[0]
-        parts = 1
-        while parts * rows_of * (shape.columns // shape.lanes) < MIN_ACCUMULATORS:
-            parts *= 2
-        if parts == 1:
-            return tile(size, (index(0), depth), 1, more=False)
-        main, rest = TirVar("main"), TirVar("rest")
-        behind = IfStmt(index(0) < rest, tile(size, (main, rest), 1, more=True))
-        body = seq(tile(size, (index(0), main), parts, more=False), behind)
-        return let_all([(main, depth // parts * parts), (rest, depth - main)], body)
-
-    def small(count: PrimExpr) -> Stmt:
-        body = full_depth(shape.sizes[-1])
-        for size in shape.sizes[-2:0:-1]:
-            body = IfStmt(count < size, body, full_depth(size))
-        return body
-
-    def piece(number: PrimExpr) -> Stmt:
-        assert isinstance(first_row, TirVar)  # pieces have one
-        count = TirVar("count")
-        most = shape.sizes[1]
-        bound = [(first_row, number * most), (count, minimum(rows - first_row, most))]
-        return let_all(bound, small(count))
-
-    if isinstance(first_row, TirVar):
-        behind = serial((rows + (shape.sizes[1] - 1)) // shape.sizes[1], piece, "piece")
-    else:
-        behind = small(rows)
-    body = IfStmt(rows < shape.sizes[0], behind, full_depth(shape.sizes[0]))
-    return PrimFunc(shape.name, (*params, sums), 1, body, sizes=tuple(sizes))
