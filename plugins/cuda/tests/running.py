@@ -103,7 +103,7 @@ class Module:
         plan = lowered_module.module.plan
         launches = {
             f.name: [
-                (kernel_name(launch.function.name), launch.params)
+                (kernel_name(launch.function), launch.params)
                 for launch in self.source.launches[f"c{number}_{f.name}"]
             ]
             for f in lowered_module.module.functions

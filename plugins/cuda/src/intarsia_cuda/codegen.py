@@ -41,7 +41,7 @@ def tir_codegen(module: TensorModule, target: Target[CudaOptions]) -> CompiledUn
     options = target.options
     source = print_source(module.functions, options, {**RULES, **module.rules})
     launches = {
-        name: tuple((kernel_name(launch.function.name), launch.params) for launch in found)
+        name: tuple((kernel_name(launch.function), launch.params) for launch in found)
         for name, found in source.launches.items()
     }
     program = DeviceProgram(

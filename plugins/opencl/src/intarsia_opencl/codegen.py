@@ -50,7 +50,7 @@ def kernel_start(launch: KernelLaunch) -> KernelStart:
     """Return how a launch is started."""
     x, y, z = (str(size) if isinstance(size, Dim) else size for size in launch.dims[:3])
     sizes = tuple([size.name for size in launch.function.sizes])
-    name, items = kernel_name(launch.function.name), launch.dims[3:]
+    name, items = kernel_name(launch.function), launch.dims[3:]
     return KernelStart(name, launch.params, (x, y, z), items, sizes)
 
 

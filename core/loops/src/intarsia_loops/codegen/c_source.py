@@ -56,8 +56,12 @@ RESERVED = frozenset(_KEYWORDS.split())
 """Words that no variable of a kernel is called, besides the functions it can call."""
 
 
-def kernel_name(name: str) -> str:
-    """Return what the kernel of a name is called in the source."""
+def kernel_name(function: PrimFunc) -> str:
+    """Return what a kernel is called in the source."""
+    return _kernel_called(function.name)
+
+
+def _kernel_called(name: str) -> str:
     return f"kernel_{name}"
 
 
@@ -132,7 +136,7 @@ class _KernelSource(Struct):
         self.stmt(function.body)
         unused = [f"    (void){v.buffers[b]};" for b in function.params if b not in v.used]
         unused += [f"    (void){v.variables[n]};" for n in function.sizes if n not in v.used]
-        head = f"{spelling.kernel} {kernel_name(function.name)}("
+        head = f"{spelling.kernel} {kernel_name(function)}("
         joined = f",\n{' ' * len(head)}".join(parameters) or "void"
         return "\n".join([f"{head}{joined})", "{", *unused, *v.lines, "}", ""])
 
@@ -185,7 +189,7 @@ class _KernelSource(Struct):
         v = self.v
         name = call.function
         if call.kind == KERNEL:
-            name = kernel_name(name)
+            name = _kernel_called(name)
         else:
             v.check_function(call.kind, name)
         with v.statement(*call.places, *call.values):

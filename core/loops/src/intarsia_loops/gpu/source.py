@@ -42,7 +42,7 @@ class LaunchSource(Struct, frozen=True, eq=False):
     def kernels(self) -> tuple[tuple[str, KernelLaunch], ...]:
         """Every function that is started, by its name."""
         return tuple(
-            (kernel_name(launch.function.name), launch)
+            (kernel_name(launch.function), launch)
             for launches in self.launches.values()
             for launch in launches
         )
