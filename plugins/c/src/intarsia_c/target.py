@@ -24,7 +24,7 @@ class COptions:
     cflags: tuple[str, ...] = option((), doc="more flags: -march=native,-ffast-math")
     opt_level: int = option(
         2,
-        doc="effort of the compiler; of GCC, 3 takes 2 to 3 times as long for no faster code",
+        doc="effort of the compiler; 3 takes GCC 2 to 3 times as long, for similar code",
         minimum=0,
         maximum=3,
     )
