@@ -9,8 +9,10 @@ import pytest
 from tests.unit.frontend.onnx_models import model, node
 
 import intarsia
+from intarsia.cli.model_options import parse_shape
 from intarsia.driver.arrays import random_inputs
 from intarsia_ir.example_sizes import example_sizes
+from intarsia_runtime.artifact.size_bounds import bounds_of
 from intarsia_runtime.errors import ModelError
 
 WEIGHT = {"w": np.ones((2, 3, 7, 7), np.float32)}
@@ -61,3 +63,19 @@ def test_a_given_size_stays() -> None:
     assert found == {"N": 1, "H": 7, "W": 12}
     with made.load() as executable, pytest.raises(ModelError, match="window must fit"):
         executable.run(random_inputs(executable.inputs, 0, found))
+
+
+def test_the_limit_of_a_size_is_no_size_that_anybody_has() -> None:
+    """TensorFlow's exporter slices up to 10**9, which is then the largest size of a batch."""
+    weights = {"b": np.zeros(1, np.int64), "e": np.full(1, 10**9), "a": np.zeros(1, np.int64)}
+    proto = model([node("Slice", "x b e a", "y")], {"x": ("N", 3)}, weights=weights)
+    made = intarsia.build(proto, "llvm")
+    assert bounds_of(made.passport.plan)["N"].high == 10**9
+    assert example_sizes(made.passport) == {"N": 1}
+
+
+def test_the_end_of_a_small_range_is_taken() -> None:
+    made = intarsia.build(
+        strided(), "llvm", shapes={"x": parse_shape("x:1..8,3,12..64,12..2000")[1]}
+    )
+    assert example_sizes(made.passport) == {"N": 8, "H": 64, "W": 12}

@@ -19,6 +19,10 @@ _TRIED = tuple(
 """Sizes for guards that their lower bounds alone do not meet: windows behind strides, halves and
 quarters that must be whole, 2**n + 1 pixels.
 """
+_LARGEST = 1024
+"""Ranges that end above it are limits, not sizes that anybody has: exporters mean the end of a
+dimension when they slice up to 10**9, which is then the largest size that a model takes.
+"""
 
 
 def example_sizes(
@@ -26,8 +30,8 @@ def example_sizes(
 ) -> dict[str, int]:
     """Return a value for each named size of an artifact's inputs that its guards allow.
 
-    It is the largest of a list or a range, else the least; sizes of guards that do not hold then
-    are made larger, all of them alike, until most guards hold.
+    It is the largest of a list, or of a range that ends at 1024 or below, else the least; sizes of
+    guards that do not hold then are made larger, all of them alike, until most guards hold.
 
     Args:
         passport: Of the artifact.
@@ -40,8 +44,10 @@ def example_sizes(
     for plan in (passport.plan, *(part.passport.plan for part in passport.parts)):
         own = bounds_of(plan)
         for name, bounds in ((name, own[name]) for name in names if name in own):
-            fixed |= set() if bounds.high is None else {name}
-            found.setdefault(name, max(1, bounds.low) if bounds.high is None else bounds.high)
+            if bounds.high is not None and bounds.high <= _LARGEST:
+                fixed.add(name)
+                found.setdefault(name, bounds.high)
+            found.setdefault(name, max(1, bounds.low))
         if plan.open is not None:
             guards += [*plan.open.guards, *guards_of_steps(plan)]
     found = dict.fromkeys(names, 1) | found
