@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import convert
 from msgspec.structs import replace
@@ -197,6 +197,10 @@ def test_a_layout_that_reads_elsewhere_is_refused() -> None:
         parse_program(json.dumps(body).encode())
 
 
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Other work shares the machine: what takes long is no fault of a test."""
+
+
 @st.composite
 def layouts(draw: st.DrawFn) -> PackedLayout:
     """Dense layouts of up to four axes, with up to three inner blocks."""
@@ -225,6 +229,7 @@ def offset(layout: PackedLayout, index: tuple[int, ...]) -> int:
     return place + sum(number * stride for number, stride in zip(rest, layout.strides, strict=True))
 
 
+@patient
 @given(layouts())
 def test_layouts_read_every_element_where_it_lies(layout: PackedLayout) -> None:
     memory = np.arange(layout.elements, dtype=np.float32)
@@ -233,6 +238,7 @@ def test_layouts_read_every_element_where_it_lies(layout: PackedLayout) -> None:
     assert all(read[index] == offset(layout, index) for index in np.ndindex(layout.shape))
 
 
+@patient
 @given(layouts())
 def test_layouts_survive_json(layout: PackedLayout) -> None:
     stored = PackedWeight(layout, layout)

@@ -74,7 +74,8 @@ def partition(
     from .profitable import Strengths, keep_profitable
 
     features = None if machine is None else machine.cpu_features
-    strengths = Strengths(fallback.kind.reduced_convolution, features)
+    narrow = fallback.to_json().get("fpmath-mode") in ("bf16", "any")
+    strengths = Strengths(fallback.kind.reduced_convolution, features, narrow)
     return [keep_profitable(region, target.options, strengths) for region in regions]
 
 

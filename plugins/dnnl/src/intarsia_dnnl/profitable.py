@@ -53,10 +53,12 @@ class Strengths(Struct, frozen=True):
     Attributes:
         reduced: Convolutions that it computes with fewer multiplications, if any.
         features: Processor features that its code may use; ``None`` for all of this processor.
+        narrow: Whether its products, too, may be in bfloat16: a flag ``-fpmath-mode`` says so.
     """
 
     reduced: ReducedConvolution | None = None
     features: AbstractSet[str] | None = None
+    narrow: bool = False
 
 
 def keep_profitable(region: Region, options: DnnlOptions, fallback: Strengths) -> Region:
@@ -98,7 +100,8 @@ def _products(region: Region, least: int) -> list[Call]:
 
 def _lead(region: Region, flops: int, options: DnnlOptions, fallback: Strengths) -> float:
     """Return how many times faster the library is, but for what the fallback computes with less."""
-    found = lead(fallback.features, options, bytewise=_is_bytewise(region, flops))
+    bytewise = _is_bytewise(region, flops)
+    found = lead(fallback.features, options, bytewise=bytewise, both_narrow=fallback.narrow)
     if found <= EVEN or options.max_windows == 100:
         return found
     return found * (1 - _windows(region, fallback.reduced) / max(1, flops) * (1 - 1 / _REDUCTION))
