@@ -176,3 +176,43 @@ def test_products_of_an_open_number_of_rows(dtype: str, depth: int, outputs: int
         x = generator.integers(limits.min, limits.max + 1, (*rows, depth)).astype(dtype)
         wanted = x.astype(np.int32) @ weight.astype(np.int32)
         np.testing.assert_array_equal(opened.run({"x": x})["y"], wanted)
+
+
+@needs_amx
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize(
+    ("inner", "kernel", "attrs"),
+    [
+        (16, (3, 3), {"pads": [1, 1, 1, 1]}),
+        (40, (3, 3), {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+        (64, (1, 1), {"strides": [2, 2]}),
+        (32, (5, 3), {"pads": [4, 1, 4, 1], "dilations": [2, 1], "group": 2}),
+        (3, (7, 7), {"pads": [3, 3, 3, 3], "strides": [2, 2]}),
+    ],
+)
+def test_windows_over_images_of_open_sizes(
+    dtype: str, inner: int, kernel: tuple[int, int], attrs
+) -> None:
+    """Wide and narrow ones, of which several rows lie in a register."""
+    generator = np.random.default_rng(inner)
+    shape = (40, inner // attrs.get("group", 1), *kernel)
+    weight = generator.integers(-128, 128, shape).astype(np.int8)
+    zero = np.full((), 7, dtype)
+    node = onnx.helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], **attrs)
+    kind = {"uint8": onnx.TensorProto.UINT8, "int8": onnx.TensorProto.INT8}[dtype]
+    weights = {"w": weight, "z": zero}
+    graph = onnx.helper.make_graph(
+        [node],
+        "windows",
+        [onnx.helper.make_tensor_value_info("x", kind, ["N", inner, "H", "W"])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT32, ["N", 40, "P", "Q"])],
+        [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, opset_imports=opset)
+    opened = intarsia.build(model, target="llvm").load(threads=2)
+    for images, *size in ((1, 9, 9), (2, 14, 5), (1, 8, 1), (1, 1, 90), (3, 33, 40)):
+        x = generator.integers(-128, 128, (images, inner, *size)).astype(np.int8).view(dtype)
+        fixed = intarsia.build(model, target="llvm -mattr=-amx-int8", shapes={"x": x.shape})
+        wanted = fixed.load(threads=1).run({"x": x})["y"]
+        np.testing.assert_array_equal(opened.run({"x": x})["y"], wanted)

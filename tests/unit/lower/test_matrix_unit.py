@@ -18,7 +18,7 @@ from intarsia_ir.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast,
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.stmt import Stmt
-from intarsia_loops.cpu import matrix_unit_dense, open_matrix_unit
+from intarsia_loops.cpu import matrix_unit_dense, open_matrix_unit, open_matrix_unit_conv
 from intarsia_loops.cpu.conv import Convolution, conv_loops, matrix_unit_extents
 from intarsia_loops.cpu.int8x4 import (
     Int8ConvAttrs,
@@ -35,6 +35,7 @@ from intarsia_loops.cpu.matrix_unit import (
     suits_matrix_unit,
 )
 from intarsia_loops.cpu.matrix_unit_dense import matrix_unit_dense_loops
+from intarsia_loops.cpu.open_conv import open_window_loops
 from intarsia_loops.cpu.open_matrix_unit import open_matrix_unit_dense_loops
 from intarsia_loops.cpu.panel import flat_rows
 from intarsia_loops.cpu.tiling import CpuTiling
@@ -247,7 +248,13 @@ def test_rows_that_fall_on_top_of_each_other_are_copied() -> None:
 
 
 def image(
-    size: tuple[int, int], words: int, outputs: int, *, copied: bool = False, **given: object
+    size: tuple[int, int],
+    words: int,
+    outputs: int,
+    *,
+    copied: bool = False,
+    is_open: bool = False,
+    **given: object,
 ) -> None:
     kernel, strides = given.get("kernel", (3, 3)), given.get("strides", (1, 1))
     padding, dilation = given.get("padding", (1, 1)), given.get("dilation", (1, 1))
@@ -271,9 +278,10 @@ def image(
     window = Window(size, wanted.shape[1:3], kernel, strides, padding, dilation)
     blank = int.from_bytes(bytes([attrs.zero] * 4), "little", signed=True)
     conv = Convolution(view, weight, outputs, groups, window, blank, copied)
-    body = conv_loops(SHAPE, conv, lambda v, at: store(result, at, v))
+    loops = open_window_loops if is_open else conv_loops
+    body = loops(SHAPE, conv, lambda v, at: store(result, at, load(result, *at) + v))
     found = computed(body, as_data(plain).reshape(-1), packed, (data, weight, result), result)
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, wanted - 1)
 
 
 @pytest.mark.parametrize(
@@ -293,6 +301,34 @@ def image(
 )
 def test_images(given: dict) -> None:
     image(**given)
+    image(**given, is_open=True)
+
+
+@pytest.mark.parametrize(
+    ("width", "attrs"),
+    [
+        (1, {}),
+        (3, {"padding": (1, 2), "dilation": (1, 2)}),
+        (2, {"strides": (2, 2)}),
+        (5, {"strides": (2, 1)}),
+    ],
+)
+def test_rows_of_narrow_images_are_one_row(width: int, attrs: dict) -> None:
+    image((6, width), 2, 3, is_open=True, **attrs)
+
+
+@pytest.mark.parametrize("most", [10, 40])
+def test_rows_of_a_long_one_are_told_apart(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to a length for which the reciprocal of a width is exact."""
+    monkeypatch.setattr(open_matrix_unit_conv, "_LONGEST", most)
+    image((9, 2), 1, 2, is_open=True, kernel=(3, 4))
+
+
+def test_places_of_the_longest_row_are_exact_quotients() -> None:
+    one, longest = open_matrix_unit_conv._ONE, open_matrix_unit_conv._LONGEST
+    places = np.arange(longest)
+    for pitch in range(1, longest + 1):
+        np.testing.assert_array_equal(places * (one // pitch + 1) // one, places // pitch)
 
 
 @given(st.integers(1, 500))

@@ -38,7 +38,7 @@ from msgspec.structs import replace
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import PrimExpr, TirVar, index, maximum, minimum
 from intarsia_ir.tir.stmt import Allocate, Stmt
-from intarsia_runtime.size import Dim
+from intarsia_runtime.size import Dim, Size
 
 from ..typical import typical
 from .aliased_rows import most_rows
@@ -84,11 +84,15 @@ _LARGE_WEIGHTS_FACTOR = 2.25
 _LINE_WORDS = LINE // 4
 
 
-def matrix_unit_extents(conv: Convolution) -> tuple[int, int]:
+def matrix_unit_extents(conv: Convolution) -> tuple[Size, int]:
     """Return how many neighbouring results a matrix unit computes, and the depth of its loop."""
     if conv.window.is_point and conv.groups == 1:
         return conv.data.shape[0] * prod(conv.window.output), conv.inner
-    return conv.window.output[1], conv.steps[-1]
+    (_, kw), columns = conv.window.kernel, conv.window.output[1]
+    if isinstance(columns, Dim):  # in strips that are always copied (``open_conv.py``)
+        joined = conv.window.dilation[1] == 1 or kw == 1
+        return columns, kw * conv.inner if joined else conv.inner
+    return columns, conv.steps[-1]
 
 
 def conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) -> Stmt:

@@ -164,9 +164,8 @@ class Int8x4Schedules(Struct, frozen=True):
             unit, moved = by_unit
             conv = work(moved, attrs.zero, copied=data.dtype.is_signed)
             if is_packed_for(weight, unit) and _by_unit_conv(conv, unit):
-                return anchor.function(
-                    conv_loops(replace(tiling, unit=unit), conv, anchor.epilogue)
-                )
+                loops = open_conv_loops if is_open_window(conv) else conv_loops
+                return anchor.function(loops(replace(tiling, unit=unit), conv, anchor.epilogue))
         tiling, source, _ = source
         if is_open(data):
             body = open_conv_loops(tiling, work(source, zero), anchor.epilogue)
@@ -275,11 +274,14 @@ def _widened(
 
 
 def _by_unit_conv(conv: Convolution, unit: MatrixUnit) -> bool:
-    """Whether a matrix unit has loops for a convolution, and is faster than vectors."""
-    is_point = conv.window.is_point and conv.groups == 1
-    if not is_point and any(isinstance(size, Dim) for size in conv.window.output):
-        return False
+    """Whether a matrix unit is faster than vectors."""
     return suits_matrix_unit(*matrix_unit_extents(conv), unit)
+
+
+def is_open_window(conv: Convolution) -> bool:
+    """Whether windows of several taps, or with strides, pass over an image of open sizes."""
+    is_point = conv.window.is_point and conv.groups == 1
+    return not is_point and any(isinstance(size, Dim) for size in conv.data.shape[1:3])
 
 
 def is_open(data: Buffer) -> bool:

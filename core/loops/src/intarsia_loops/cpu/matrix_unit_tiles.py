@@ -19,10 +19,10 @@ from math import prod
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import IntImm, PrimExpr, index
+from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, index
 from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
 
-from .loops import address_of, load, seq, serial, unflatten, vectorized
+from .loops import address_of, let_all, load, seq, serial, unflatten, vectorized
 from .matrix_unit import MatrixUnit, Streamed, UnitOperands, chunk_of
 from .prefetch import WeightPrefetch
 
@@ -53,12 +53,14 @@ class UnitTile(Struct, frozen=True):
         right: ``right(step, block)``: the first packed weight of one of its blocks of columns.
         weight_prefetch: What to fetch into the cache meanwhile, counted in tiles.
         around: Adds to a step, of this number, what it should fetch besides.
+        bound: Variables that the others use: what is computed once for a tile.
     """
 
-    segment: Callable[[PrimExpr], Segment]
+    segment: Callable[[int], Segment]
     right: Callable[[Sequence[PrimExpr], int], PrimExpr]
     weight_prefetch: WeightPrefetch | None = None
     around: Callable[[Sequence[PrimExpr], Stmt], Stmt] | None = None
+    bound: Sequence[tuple[TirVar, PrimExpr]] = ()
 
 
 class UnitTiles(Struct, frozen=True):
@@ -110,19 +112,23 @@ def matrix_unit_tiles(tiles: UnitTiles, tile: Callable[[PrimExpr], UnitTile]) ->
     steps = prod(tiles.chunks)
 
     def next_tile(i: PrimExpr) -> Stmt:
-        exchanged = _multiply(tiles, tile(i + 1), index(0), sums)
-        return seq(exchanged, *_steps_with_epilogue(tiles, (tile(i + 1), tile(i)), steps, sums))
+        now, before = tile(i + 1), tile(i)
+        exchanged = _multiply(tiles, now, index(0), sums)
+        body = seq(exchanged, *_steps_with_epilogue(tiles, (now, before), steps, sums))
+        return let_all((*now.bound, *before.bound), body)
 
     first, last = tile(index(0)), tile(index(tiles.count) - 1)
+    begun = serial(steps, lambda k: _multiply(tiles, first, k), "k")
+    ended = _epilogue(tiles, last, sums, index(0), tiles.rows)
     is_alone = isinstance(tiles.count, int) and tiles.count == 1
     return Allocate(
         sums,
         seq(
             unit.clear(tiles.grid),
-            serial(steps, lambda k: _multiply(tiles, first, k), "k"),
+            let_all(first.bound, begun),
             *([] if is_alone else [serial(index(tiles.count) - 1, next_tile, "t")]),
             unit.write(sums, tiles.rows, tiles.grid),
-            _epilogue(tiles, last, sums, index(0), tiles.rows),
+            let_all(last.bound, ended),
         ),
     )
 
@@ -160,7 +166,7 @@ def _multiply(
     """Do one step of a tile; its first one writes the sums of the tile before to ``sums``."""
     position = unflatten(number, list(tiles.chunks))
     step = (*position[:-1], position[-1] * tiles.chunk)
-    segments = [tile.segment(index(s)) for s in range(tiles.segments)]
+    segments = [tile.segment(s) for s in range(tiles.segments)]
     left = [(address_of(each.left(step)), each.stride) for each in segments]
     right = [address_of(tile.right(step, block)) for block in range(tiles.grid[1])]
     operands = UnitOperands(left, right, tiles.streamed)
@@ -185,7 +191,7 @@ def _epilogue(tiles: UnitTiles, tile: UnitTile, sums: Buffer, low: PrimExpr, siz
     used, lanes = tiles.columns, tiles.unit.lanes
 
     def segment_part(number: int) -> Stmt:
-        segment = tile.segment(index(number))
+        segment = tile.segment(number)
 
         def row(i: PrimExpr) -> Stmt:
             r = low + i

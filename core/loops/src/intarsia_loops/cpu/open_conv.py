@@ -2,7 +2,8 @@
 """Convolution of images of open sizes, channels last: tiles that continue across rows.
 
 A 1x1 convolution is a product with one row for each pixel (``open_dense.py``). Others are computed
-by strips, as in ``conv.py``, with strip sizes computed at run time::
+by strips, as in ``conv.py``, with strip sizes computed at run time (with tiles of a matrix unit in
+``open_matrix_unit_conv.py``)::
 
     parallel: batch x groups x strips x pieces of a row x blocks of channels
       copy the rows that the strip reads, padded, into ``strip``    (not for 1x1 with strides)
@@ -52,6 +53,7 @@ from .conv import Convolution, conv_loops, most_neighbours
 from .loops import EpilogueStore, counted, let_all, load, parallel, seq, serial
 from .micro_kernel import register_tile
 from .open_dense import open_dense_loops
+from .open_matrix_unit_conv import OpenUnitStrip, unit_columns
 from .open_strips import (
     StripItem,
     StripReader,
@@ -59,7 +61,9 @@ from .open_strips import (
     TapRange,
     TilePlaces,
     may_leave_rows,
+    shifted,
     strip_span,
+    taps_of_item,
     with_places,
     with_row_places,
 )
@@ -126,6 +130,11 @@ def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStor
             few=few,
             is_ordered=conv.is_ordered,
         )
+    return open_window_loops(tiling, conv, epilogue)
+
+
+def open_window_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) -> Stmt:
+    """Return the loops of windows over images whose height or width may be open."""
     return _OpenConv(tiling, conv, epilogue).loops()
 
 
@@ -152,7 +161,8 @@ class _OpenConv:
         rows = tiling.rows_for(conv.weight.shape[2] // tiling.lanes)
         rows = rows if self._is_row or rows <= _ADDRESSES else _LONG_TILE
         self._tile = min(rows, most_neighbours(tiling, conv, is_copied=self._copied))
-        self._blocks = -(-conv.columns // conv.weight.shape[2])
+        width = conv.weight.shape[2] if tiling.unit is None else unit_columns(conv)
+        self._blocks = -(-conv.columns // width)
 
     def loops(self) -> Stmt:
         """Share strips and blocks of channels between threads."""
@@ -253,27 +263,12 @@ class _OpenConv:
             taps = [TapRange(index(0), index(1))] * first
             for axis in range(first, 2):
                 names = TirVar(f"tap{axis}"), TirVar(f"taps{axis}")
-                bound += self._inside(work, axis, names)
+                bound += taps_of_item(conv.window, work, axis, names)
                 taps.append(TapRange(*names))
             work = replace(work, taps=tuple(taps))
         filled = fill_strip(conv, self._tiling.lanes, work, strip, (across, pitch))
         body = seq(filled, self._by_blocks(work, self._from_strip(strip, pitch)))
         return let_all(bound, Allocate(strip, body))
-
-    def _inside(
-        self, work: StripItem, axis: int, taps: tuple[TirVar, TirVar]
-    ) -> list[tuple[TirVar, PrimExpr]]:
-        """Bind the first tap of a row or column that is inside of the image, and their number."""
-        window = self._conv.window
-        stride, apart = window.strides[axis], window.dilation[axis]
-        count = window.kernel[axis]
-        start, results = ((work.row, work.height), (work.column, work.width))[axis]
-        begin = start * stride - window.padding[axis]
-        last = begin + (results - 1) * stride
-        size = index(window.size[axis])
-        first = minimum(maximum(index(0) - last + (apart - 1), 0) // apart, count)
-        behind = minimum(maximum(size - begin + (apart - 1), 0) // apart, count)
-        return [(taps[0], first), (taps[1], maximum(behind - taps[0], 0))]
 
     def _direct(self, work: StripItem) -> StripReader:
         """Read single taps from the input itself."""
@@ -326,6 +321,15 @@ class _OpenConv:
     def _by_blocks(self, work: StripItem, read: StripReader) -> Stmt:
         """Compute the blocks of channels of an item one after the other."""
         conv, (first, behind) = self._conv, work.blocks
+        if self._tiling.unit is not None:
+            pixel = conv.inner if self._copied else conv.data.shape[3]
+            stride = conv.window.strides[1] * pixel * conv.data.dtype.bytes
+            down, across = conv.window.strides
+            follows = self._copied and down == across
+            pitch = strip_span(conv.window, 1, work.width) if follows else None
+            unit, steps = self._tiling.unit, self._steps
+            strip = OpenUnitStrip(unit, conv, self._epilogue, steps, stride, pitch)
+            return strip.blocks(work, read)
         if self._is_shared:
             even = even_tiles(work.width, self._tile)
             bound = even.bound()
@@ -365,7 +369,7 @@ class _OpenConv:
         width, steps, lanes = weight.shape[2], self._steps_inside(work), self._tiling.lanes
         block = work.group * self._blocks + number
         tiles = SharedTiles(self._tiling, even, (used, -(-used // lanes) * lanes), weight.dtype)
-        begin = _shifted(work, [index(0)] * len(steps))
+        begin = shifted(work, [index(0)] * len(steps))
         taps = None
         if len(steps) == 3:
             taps = index(steps[1]), index(window.dilation[1] * conv.inner)
@@ -453,7 +457,7 @@ class _OpenConv:
 
         def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
             row = index(0)
-            for axis, position in enumerate(_shifted(work, k)):
+            for axis, position in enumerate(shifted(work, k)):
                 row = row + position * prod(sizes[axis + 1 :])
             return load(weight, block, row, c)
 
@@ -469,7 +473,7 @@ class _OpenConv:
             columns=used,
             largest=(self._tile, width),
             steps=steps,
-            left=lambda r, k: read.element(places.read(index(r)), _shifted(work, k)),
+            left=lambda r, k: read.element(places.read(index(r)), shifted(work, k)),
             right=right,
             epilogue=stored,
             dtype=weight.dtype,
@@ -477,17 +481,6 @@ class _OpenConv:
             is_one_of_several=True,
         )
         return loops if fetched is None else fetched.bind(prod(sizes), loops)
-
-
-def _shifted(work: StripItem, k: Sequence[PrimExpr]) -> Sequence[PrimExpr]:
-    """Return a place along K, counted from the first tap of a window."""
-    if not work.taps:
-        return k
-    down, across = work.taps
-    moved = [k[0] + down.first, *k[1:]]
-    if len(k) == 3:
-        moved[1] = k[1] + across.first
-    return moved
 
 
 def _is_float(conv: Convolution) -> bool:

@@ -173,7 +173,7 @@ class _OpenUnitProduct(Struct, frozen=True):
             block = begin + i % maximum(count, 1)
             first = (start + i // maximum(count, 1)) * step
 
-            def segment(s: PrimExpr) -> Segment:
+            def segment(s: int) -> Segment:
                 wanted = first + s * rows
                 row = minimum(wanted, index(self.left.m) - rows)
                 return self._segment(source, base, (row, wanted - row), block)

@@ -16,6 +16,7 @@ from intarsia_ir.tir.expr import (
     PrimExpr,
     TirVar,
     index,
+    maximum,
     minimum,
     select,
 )
@@ -182,3 +183,29 @@ def may_leave_rows(window: Window) -> bool:
     """Whether windows may read rows that are outside of the input; certainly not those of sound."""
     rows = (window.size[0] - 1) // window.strides[0] + 1
     return window.kernel[0] > 1 or window.padding[0] > 0 or window.output[0] != rows
+
+
+def taps_of_item(
+    window: Window, work: StripItem, axis: int, taps: tuple[TirVar, TirVar]
+) -> list[tuple[TirVar, PrimExpr]]:
+    """Bind the first tap of a row or column that is inside of the image, and their number."""
+    stride, apart = window.strides[axis], window.dilation[axis]
+    count = window.kernel[axis]
+    start, results = ((work.row, work.height), (work.column, work.width))[axis]
+    begin = start * stride - window.padding[axis]
+    last = begin + (results - 1) * stride
+    size = index(window.size[axis])
+    first = minimum(maximum(index(0) - last + (apart - 1), 0) // apart, count)
+    behind = minimum(maximum(size - begin + (apart - 1), 0) // apart, count)
+    return [(taps[0], first), (taps[1], maximum(behind - taps[0], 0))]
+
+
+def shifted(work: StripItem, k: Sequence[PrimExpr]) -> Sequence[PrimExpr]:
+    """Return a place along K, counted from the first tap of a window."""
+    if not work.taps:
+        return k
+    down, across = work.taps
+    moved = [k[0] + down.first, *k[1:]]
+    if len(k) == 3:
+        moved[1] = k[1] + across.first
+    return moved

@@ -238,8 +238,6 @@ def _suits_matrix_unit_conv(
     rows, columns = attrs.windows.output_shape("cpu.qconv", tuple(image))
     if _is_product(attrs):
         return _suits_matrix_unit(product((batch, rows, columns)), inner, tiling)
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        return False
     return any(_suits_matrix_unit(columns, depth, tiling) for depth in (inner, kw * inner))
 
 
