@@ -57,6 +57,14 @@ def test_a_division_by_what_may_be_zero_stays_where_it_is() -> None:
     assert names(flatten_open(PrimFunc("f", (x, y), 1, body))) == []
 
 
+def test_a_division_by_one_at_least_is_computed_once() -> None:
+    parts = floor_divide(N, maximum(M, 1))
+    x, y = matrix("x", 2, parts), matrix("y", 2, parts)
+    body = seq(*(store(y, (n, 0), load(x, n, 0)) for n in range(2)))
+    flat = flatten_open(PrimFunc("f", (x, y), 1, body))
+    assert names(flat) == ["size0", "size1"]  # the divisor and the quotient
+
+
 def test_parts_of_a_number_are_that_number_also_where_they_are_copies() -> None:
     x, y, at = matrix("x", N, M), matrix("y", N, M), Buffer("at", (2,), DType.INT64)
 

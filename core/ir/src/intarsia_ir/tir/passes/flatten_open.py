@@ -102,6 +102,7 @@ class _NamedSizes:
         self.bound: list[tuple[TirVar, PrimExpr]] = []
         self._known: dict[tuple[object, ...], PrimExpr] = {}
         self._pure: set[PrimExpr] = set()
+        self._positive: set[PrimExpr] = set()
         self._sizes: dict[Size, PrimExpr] = {}
 
     @property
@@ -130,8 +131,10 @@ class _NamedSizes:
                 self._used.add(node)
                 return None
             case Binary(op=op, a=a, b=b) if op in _KEPT or op in _NAMED:
-                if not (self._is_pure(a) and self._is_pure(b)) or _may_divide_by_zero(node):
+                if not (self._is_pure(a) and self._is_pure(b)):
                     return None
+                if op in _DIVISIONS and not self._is_positive(b):
+                    return None  # it must stay behind the condition that it may stand behind
             case _:
                 return None
         key = (op, *(part.value if isinstance(part, IntImm) else part for part in (a, b)))
@@ -140,6 +143,8 @@ class _NamedSizes:
             if op in _NAMED:
                 made = TirVar(f"size{len(self.bound)}")
                 self.bound.append((made, node))
+                if op is BinaryOp.MAX and (self._is_positive(a) or self._is_positive(b)):
+                    self._positive.add(made)
             self._known[key] = made
             self._pure.add(made)
         return self._known[key]
@@ -147,16 +152,13 @@ class _NamedSizes:
     def _is_pure(self, node: PrimExpr) -> bool:
         return node in self._pure or (isinstance(node, IntImm) and node.dtype is INDEX)
 
+    def _is_positive(self, node: PrimExpr) -> bool:
+        return node.value > 0 if isinstance(node, IntImm) else node in self._positive
+
 
 _KEPT = frozenset((BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL))
+_DIVISIONS = frozenset((BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD))
 _NAMED = frozenset((BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.MIN, BinaryOp.MAX))
-
-
-def _may_divide_by_zero(node: Binary) -> bool:
-    """Whether a node must stay behind the condition that it may stand behind."""
-    if node.op not in (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD):
-        return False
-    return not (isinstance(node.b, IntImm) and node.b.value > 0)
 
 
 def _flat_index(shape: Sequence[Size], indices: Sequence[PrimExpr], named: _NamedSizes) -> PrimExpr:
