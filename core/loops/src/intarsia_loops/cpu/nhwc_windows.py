@@ -16,8 +16,9 @@ out, those that each pixel has: of 7 pixels and 7 taps 37 multiply-adds of 49. (
 7 pixels, 7 x 7 taps: 0.39 of the time of single pixels, AMD Zen 4.)
 
 Rows of open sizes have tiles of 8 or of 4 pixels between their borders, of which the last one
-overlaps the one before, or, where there are fewer, single pixels; the run chooses. Pixels of the
-borders are by themselves, four vectors of channels at a time, whose weights all of them read.
+overlaps the one before; the run chooses. Pixels of the borders, and of rows with fewer others, are
+by themselves, four vectors of channels at a time, whose weights all of them read; of bytes, pixels
+between borders have dot products.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from intarsia_ir.tir.expr import (
     index,
     maximum,
     minimum,
+    select,
 )
 from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
 from intarsia_runtime.size import Dim
@@ -172,14 +174,17 @@ def _open_row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimEx
     """Compute a row of an open number of results."""
     window, lanes, large = work.window, tiling.lanes, tiling.neighbours
     columns, stride = index(window.output[1]), window.strides[1]
-    low, count = TirVar("low"), TirVar("count")
+    small = max(1, large // 2)
+    has_singles = work.micro_kernel is not None  # which pixels of a border do without
+    low, inner, count = TirVar("low"), TirVar("inner"), TirVar("count")
     tap_row, tap_count = TirVar("tap_row"), TirVar("tap_rows")
     given, tap_rows = _taps_of_row(window, row), _Taps(tap_row, tap_count)
     last = index(window.size[1]) + (window.padding[1] - window.span(1, 1))
     high = maximum(minimum(columns, last // stride + 1), low)
     interior = [
         (low, minimum(index(-(-window.padding[1] // stride)), columns)),
-        (count, high - low),
+        (inner, high - low),
+        (count, inner if has_singles else select(inner >= small, inner, index(0))),
         (tap_row, given.start),
         (tap_count, index(given.count)),
     ]
@@ -216,10 +221,11 @@ def _open_row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimEx
 
         return serial((count + (size - 1)) // size, tile, "x")
 
-    small = max(1, large // 2)
     fitting = binary(BinaryOp.OR, count >= _FEW, (count + (large - 1)) % large >= small)
     fitting = binary(BinaryOp.AND, count >= large, fitting)
-    narrow = IfStmt(count >= small, version(small), _several_vectors(work, lanes, singles))
+    narrow = version(small)
+    if has_singles:
+        narrow = IfStmt(count >= small, narrow, _several_vectors(work, lanes, singles))
     middle = IfStmt(fitting, version(large), narrow)
     borders = _several_vectors(work, lanes, edges)
     return let_all(interior, seq(borders, middle))
