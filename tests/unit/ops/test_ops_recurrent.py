@@ -237,3 +237,26 @@ def test_other_element_types_are_refused() -> None:
     types = [TensorType(shape, DType.FLOAT64) for shape in [(2, 1, 8), (1, 2), (1, 2), (2, 8)]]
     with pytest.raises(TypeRuleError, match="takes float32"):
         op.type_rule(op.Attrs(), *types)
+
+
+def test_closed_gates_leave_no_subnormal_states() -> None:
+    """A vector of products with a subnormal number takes some 150 cycles."""
+    steps, batch, hidden = 5, 1, 4
+    x = np.zeros((steps, batch, 4 * hidden), np.float32)
+    x[..., : 3 * hidden] = -60.0  # input, output and forget gate
+    x[..., 3 * hidden :] = 1.0
+    state = np.full((batch, hidden), 0.5, np.float32)
+    operands = [x, state, state, np.zeros((hidden, 4 * hidden), np.float32)]
+    types = [TensorType(array.shape, DType.FLOAT32) for array in operands]
+    op = OPERATORS["nn.lstm"]
+    found = [np.full_like(array, np.nan) for array in op.reference(op.Attrs(), *operands)]
+    run(op.tiled(RowTile(1, 4), op.Attrs(), *types), *operands, *found)
+    for array in found:
+        assert np.all((array == 0) | (np.abs(array) >= np.finfo(np.float32).tiny))
+        assert np.all(np.abs(array) < 1e-20)
+
+
+def test_a_state_that_is_no_number_stays_so(check_operator) -> None:
+    x, r = floats(2, 1, 8), np.zeros((2, 8), np.float32)
+    h, c = np.zeros((1, 2), np.float32), np.array([[np.nan, 1.0]], np.float32)
+    check_operator(lstm(x, h, c, r, reverse=False), "nn.lstm", x, h, c, r)

@@ -29,6 +29,7 @@ from .recurrent_loops import (
     Layer,
     Update,
     buffer_of,
+    flushed,
     items,
     layer_loops,
     set_items,
@@ -172,8 +173,8 @@ def lstm_loops(
             one = spread(const(1.0, DType.FLOAT32), width)
             f = one - i if attrs.input_forget else gate(2)
             new = tanh_of(layer.limited(totals[3]))
-            kept = set_items(cells, row, j, f * cell + i * new)
-            return seq(kept, layer.put(at, row, j, o * tanh_of(cell)))
+            kept = set_items(cells, row, j, flushed(f * cell + i * new))
+            return seq(kept, layer.put(at, row, j, flushed(o * tanh_of(cell))))
 
         return step(layer, at, group, update)
 

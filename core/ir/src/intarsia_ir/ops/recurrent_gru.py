@@ -12,7 +12,7 @@ from ..tir.buffer import Buffer, MemoryScope
 from ..tir.build import allocate, let, load, seq
 from ..tir.expr import PrimExpr
 from ..tir.stmt import Stmt
-from .recurrent_loops import Layer, Reader, items, set_items, sigmoid_of, tanh_of
+from .recurrent_loops import Layer, Reader, flushed, items, set_items, sigmoid_of, tanh_of
 from .recurrent_rows import Group
 
 
@@ -57,7 +57,7 @@ def gru_after(layer: Layer, at: PrimExpr, group: Group) -> Stmt:
         def one(row: PrimExpr, j: PrimExpr, sums: Sequence[PrimExpr]) -> Stmt:
             old = items(layer.final, row, j, sums[0].lanes)
             z, r = (sigmoid_of(layer.limited(total)) for total in sums)
-            kept = set_items(reset, group.place(row), j, r * old)
+            kept = set_items(reset, group.place(row), j, flushed(r * old))
             return seq(set_items(update, group.place(row), j, z), kept)
 
         return layer.updates(group, range(2), j, width, partial(start, j, width), one)
