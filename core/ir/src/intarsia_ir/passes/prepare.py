@@ -43,6 +43,7 @@ _ORDER = """
     fold_constants
     specialize_bodies
     simplify
+    flush_subnormals
     deduplicate
     eliminate_dead_code
 """
