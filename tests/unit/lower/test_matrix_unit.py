@@ -311,10 +311,15 @@ def test_images(given: dict) -> None:
         (3, {"padding": (1, 2), "dilation": (1, 2)}),
         (2, {"strides": (2, 2)}),
         (5, {"strides": (2, 1)}),
+        (1, {"kernel": (3, 1), "padding": (1, 0), "strides": (1, 2)}),
+        (1, {"kernel": (2, 1), "padding": (0, 0)}),
+        (4, {"kernel": (2, 2), "padding": (0, 0), "strides": (2, 2)}),
+        (2, {"kernel": (2, 2), "padding": (0, 0)}),
     ],
 )
 def test_rows_of_narrow_images_are_one_row(width: int, attrs: dict) -> None:
     image((6, width), 2, 3, is_open=True, **attrs)
+    image((6, width), 2, 3, **attrs)
 
 
 @pytest.mark.parametrize("most", [10, 40])

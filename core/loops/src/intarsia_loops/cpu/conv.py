@@ -92,7 +92,7 @@ def matrix_unit_extents(conv: Convolution) -> tuple[Size, int]:
     if isinstance(columns, Dim):  # in strips that are always copied (``open_conv.py``)
         joined = conv.window.dilation[1] == 1 or kw == 1
         return columns, kw * conv.inner if joined else conv.inner
-    return columns, conv.steps[-1]
+    return conv.window.output[0] if columns == 1 else columns, conv.steps[-1]
 
 
 def conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) -> Stmt:
@@ -269,7 +269,8 @@ def _strip(
         body = _blocks(tiling, conv, plan, work_item, epilogue, read, strides)
         if tiling.unit is None:
             return body
-        _, rows = segment_rows(window.output[1], tiling.unit)
+        made = _unit_strip(conv, plan, index(0), 0)
+        _, rows = segment_rows(made.rows(tiling.unit)[1], tiling.unit)
         return configured(tiling.unit, rows, conv.steps[-1], body)
 
     if not conv.is_copied:
@@ -390,10 +391,7 @@ class _Block(Struct, frozen=True):
         tiling, conv, plan = self.tiling, self.conv, self.plan
         wide = conv.window.output[1]
         if tiling.unit is not None:
-            pixel = conv.inner if conv.is_copied else conv.data.shape[3]
-            stride = conv.window.strides[1] * pixel * conv.data.dtype.bytes
-            size = (plan.height, wide)
-            strip = MatrixUnitStrip(size, stride, conv.steps, conv.weight, self.block, self.used)
+            strip = _unit_strip(conv, plan, self.block, self.used)
             how = (self.read, self.first_of, self.store_result)
             return matrix_unit_conv_tiles(tiling, tiling.unit, strip, how)
         skips = taps_computed(conv, plan.height) < 1.0
@@ -462,6 +460,19 @@ class _Block(Struct, frozen=True):
             weight_prefetch=weight_prefetch,
             words=None if self.words is None else replace(self.words, left=word_at),
         )
+
+
+def _unit_strip(conv: Convolution, plan: _Plan, block: PrimExpr, used: int) -> MatrixUnitStrip:
+    """Return what a matrix unit computes some blocks of channels of a strip from."""
+    window, (down, right) = conv.window, conv.window.strides
+    pixel = conv.inner if conv.is_copied else conv.data.shape[3]
+    size = (plan.height, window.output[1])
+    columns = window.span(1, size[1]) if conv.is_copied else conv.data.shape[2]
+    stride, pitch = right * pixel, columns if down == right else None
+    if size[1] == 1:  # its neighbours are above and below
+        stride, pitch = down * columns * pixel, 1
+    stride *= conv.data.dtype.bytes
+    return MatrixUnitStrip(size, stride, conv.steps, conv.weight, block, used, pitch)
 
 
 def _inside(block: _Block, place: tuple[PrimExpr, PrimExpr], size: tuple[int, int]) -> Stmt:

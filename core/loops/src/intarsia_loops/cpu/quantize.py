@@ -238,7 +238,8 @@ def _suits_matrix_unit_conv(
     rows, columns = attrs.windows.output_shape("cpu.qconv", tuple(image))
     if _is_product(attrs):
         return _suits_matrix_unit(product((batch, rows, columns)), inner, tiling)
-    return any(_suits_matrix_unit(columns, depth, tiling) for depth in (inner, kw * inner))
+    neighbours = rows if columns == 1 else columns
+    return any(_suits_matrix_unit(neighbours, depth, tiling) for depth in (inner, kw * inner))
 
 
 def _suits_matrix_unit(rows: Size, depth: int, tiling: CpuTiling) -> bool:
