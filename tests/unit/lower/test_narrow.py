@@ -177,8 +177,7 @@ def test_pairs_of_columns_are_the_same_operators() -> None:
         np.testing.assert_allclose(interpret(op.compute(attrs, *feeds), feeds), want, atol=1e-5)
 
 
-def test_open_rows_are_left_to_float32_where_a_unit_would_multiply() -> None:
-    """A matrix unit has no loops of bfloat16 for a number of rows that the run decides."""
+def test_open_rows_are_multiplied_by_a_unit_too() -> None:
     x = Var("x", TensorType((variable("n"), 64), DType.FLOAT32))
     changed = legalize_for_cpu(function_of(apply("matmul", x, weight(64, 48))), SHAPE)
-    assert [node.name for node in calls(changed)] == ["cpu.dense"]
+    assert [node.name for node in calls(changed)] == ["cast", "cpu.pair_dense"]

@@ -23,7 +23,6 @@ from intarsia_ir.ops.unary import Cast
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
-from ..typical import has_open_size
 from .bf16x2 import BF16_PER_WORD
 from .matrix_unit import fills_registers
 from .packed_operands import Bf16x2
@@ -35,21 +34,16 @@ _SAME = (Reshape, Concatenate, MaxPool)
 
 
 def runs_in_bf16x2(node: Expr, how: Bf16x2) -> bool:
-    """Whether a call is a product of float32 with constant weights that bfloat16 is faster for.
-
-    A matrix unit takes images of known sizes, and no lines.
-    """
+    """Whether a call is a product of float32 with constant weights that bfloat16 is faster for."""
     if not isinstance(node, Call) or node.op not in (Conv, Matmul):
         return False
     data, weight, unit = tensor_type(node.args[0]), node.args[1], how.unit
     if data.dtype is not DType.FLOAT32 or not isinstance(weight, Constant):
         return False
-    if unit is not None and has_open_size(node):
-        return False
     if data.is_static and not data.elements:
         return False
     match node.attrs:
-        case Conv.Attrs(groups=groups, dilation=dilation) if data.rank == 4 or unit is None:
+        case Conv.Attrs(groups=groups, dilation=dilation):
             inner = weight.data.shape[1]
             if weight.data.size == 0 or (groups > 1 and inner % BF16_PER_WORD):
                 return False
@@ -58,7 +52,7 @@ def runs_in_bf16x2(node: Expr, how: Bf16x2) -> bool:
             if unit is None:
                 return inner > 1
             bf16x2 = -(-inner // BF16_PER_WORD)
-            row = weight.data.shape[3] if dilation[1] == 1 else 1
+            row = weight.data.shape[-1] if dilation[-1] == 1 else 1
             return fills_registers(bf16x2, unit) or fills_registers(row * bf16x2, unit)
         case Matmul.Attrs(transpose_a=False, transpose_b=flipped) if weight.data.ndim == 2:
             depth = weight.data.shape[1 if flipped else 0]

@@ -22,12 +22,13 @@ from .bf16x2 import Bf16ConvAttrs, Bf16DenseAttrs
 from .conv import Convolution, conv_loops
 from .dense import dense_loops
 from .group import anchored
-from .int8x4_schedules import Schedule, is_open
+from .int8x4_schedules import Schedule, is_open, is_open_window
 from .loops import PackedView
 from .matrix_unit import fills_registers
 from .matrix_unit_dense import matrix_unit_dense_loops
 from .open_conv import open_conv_loops
 from .open_dense import open_dense_loops
+from .open_matrix_unit import open_matrix_unit_dense_loops
 from .operators import ConvAttrs, Dense
 from .panel import flat_rows
 from .tiling import CpuTiling
@@ -62,7 +63,8 @@ class Bf16x2Schedules(Struct, frozen=True):
         by_unit, unit = replace(tiling, unit=tiling.bf16x2.unit), tiling.bf16x2.unit
         if not fills_registers(conv.inner, unit):  # rows of a copied strip are one loop
             conv = replace(conv, copied=True)
-        return anchor.function(conv_loops(by_unit, conv, anchor.epilogue))
+        loops = open_conv_loops if is_open_window(conv) else conv_loops
+        return anchor.function(loops(by_unit, conv, anchor.epilogue))
 
     def dense(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``cpu.pair_dense``."""
@@ -76,7 +78,10 @@ class Bf16x2Schedules(Struct, frozen=True):
             loops = open_dense_loops if is_open(anchor.args[0]) else dense_loops
             operands = (flat_rows(data), weight, attrs.outputs, anchor.epilogue, outer)
             return anchor.function(loops(_of_vectors(tiling, attrs), *operands))
-        body = matrix_unit_dense_loops(
+        loops = matrix_unit_dense_loops
+        if is_open(anchor.args[0]):
+            loops = open_matrix_unit_dense_loops
+        body = loops(
             tiling,
             tiling.bf16x2.unit,
             flat_rows(data),
