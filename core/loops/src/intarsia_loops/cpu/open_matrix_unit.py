@@ -22,6 +22,7 @@ in ``matrix_unit_tiles.py``. Signed A, and rows that lie a multiple of 2 KiB apa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from msgspec.structs import replace
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, index, maximum, minimum, select
 from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
+from intarsia_runtime.size import minimum as minimum_size
 
 from .dense import ITEMS
 from .loops import (
@@ -148,8 +150,10 @@ class _OpenUnitProduct(Struct, frozen=True):
         step = SEGMENTS * self.unit.rows
         if not self._is_copied:
             return seq(*self._both(self.left, index(0), part, blocks, (group, used)))
-        shape = (self._most_tiles * step + self.unit.rows, self._pitch)
-        panel = Buffer("panel", shape, self.weight.dtype, MemoryScope.STACK)
+        most = minimum_size(self.left.m, self._most_tiles * step + self.unit.rows)
+        panel = Buffer(
+            "panel", (cast("int", most), self._pitch), self.weight.dtype, MemoryScope.STACK
+        )
         base, rows = TirVar("base"), index(self.left.m)
         copied = self._copy(panel, base, minimum((start + size) * step, rows) + some - base)
         body = self._both(self._copied(panel), base, part, blocks, (group, used))
@@ -226,8 +230,9 @@ class _OpenUnitProduct(Struct, frozen=True):
 
     @property
     def _pitch(self) -> int:
-        """Words from row to row of a copy."""
-        return self.left.k + LINE // _WORD_BYTES
+        """Words from row to row of a copy: whole lines, as memory of a thread has them."""
+        words = LINE // _WORD_BYTES
+        return -(-self.left.k // words) * words + words
 
     def _copied(self, panel: Buffer) -> Matrix:
         def element(r: PrimExpr, k: PrimExpr) -> PrimExpr:
