@@ -140,12 +140,12 @@ def test_all_blocks_of_a_product_share_one_loop(target: LoopTarget[LlvmOptions])
 def test_products_of_a_small_depth_have_tiles_of_their_own(
     target: LoopTarget[LlvmOptions],
 ) -> None:
-    assert not called(lowered(layers(48, 60, 64), target).functions)
+    assert not called(lowered(layers(8, 12, 15), target).functions)
 
 
-@pytest.mark.parametrize("depth", [257, 258, 300, 512])
+@pytest.mark.parametrize("depth", [17, 24, 257, 258, 300, 512])
 def test_every_number_of_rows_is_multiplied(tmp_path: Path, depth: int) -> None:
-    """Of one row, partial sums do not divide K of 257, 258 and 300."""
+    """Of one row, partial sums do not divide K of 17, 257, 258 and 300."""
     model = layers(depth, 320, 1001)
     intarsia.build(model, "llvm").save(tmp_path / "net.intarsia")
     with intarsia.load(tmp_path / "net.intarsia", threads=1) as executable:

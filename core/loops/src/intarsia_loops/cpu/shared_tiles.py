@@ -11,9 +11,9 @@ Here all of them are one procedure, compiled once::
 
 Sums pass through the stack, and the epilogue is a loop over their rows. A tile of 14 x 2 vectors
 takes 14 cycles for a step of K, and 28 stores and loads more for all of them: 2 % at K of 128, 5 %
-at K of 64 (AMD Zen 4, which stores half of a vector in a cycle). So products of images and words
-with a smaller K have tiles of their own. BLIS and XNNPACK have micro-kernels as functions, too:
-with C in memory, or with an epilogue that is one of few.
+at K of 64 (AMD Zen 4, which stores half of a vector in a cycle). So products of two activations
+with a smaller K have tiles of their own; those with weights are few of many layers. BLIS and
+XNNPACK have micro-kernels as functions, too: with C in memory, or with one epilogue of few.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from .tile_stores import TileEpilogue, stored_rows
 from .tiling import CpuTiling
 
 LEAST_DEPTH = 64
-"""K from which on a call, and sums that pass through the stack, cost next to nothing: MobileNet
-takes 1.00 to 1.02 of the time, and 0.93 of it to compile, of what it takes with 128."""
+"""K from which on a call, and sums that pass through the stack, cost next to nothing. With a K of
+32, an encoder in 8 bits takes 1.08 of the time for 384 words."""
 
 
 class TileOperands(Struct, frozen=True):
