@@ -64,7 +64,7 @@ def few_columns_in_parts(
             place = (*outer, first + r)
             return serial(item.columns, lambda c: epilogue(load(sums, r, c), (*place, c)), "n")
 
-        begin = serial(_ROWS, lambda r: _cleared(sums, r), "r")
+        begin = serial(_ROWS, lambda r: cleared(sums, r), "r")
         body = seq(begin, item.parts(a, b), serial(count, stored, "r"))
         start = p % blocks * _ROWS
         bound = [(number, p // blocks), (first, start), (count, minimum(rows - start, _ROWS))]
@@ -95,7 +95,7 @@ class _Item(Struct, frozen=True):
 
         def copied(k: PrimExpr) -> Stmt:
             row = serial(self.columns, lambda c: store(panel, (k, c), b(begin + k, c)), "n")
-            return seq(_cleared(panel, k), row)
+            return seq(cleared(panel, k), row)
 
         def part(p: PrimExpr) -> Stmt:
             tiles = (self.count + (height - 1)) // height
@@ -125,7 +125,7 @@ class _Item(Struct, frozen=True):
         )
 
 
-def _cleared(buffer: Buffer, row: PrimExpr) -> Stmt:
-    """Write zeros to a row."""
-    zero = const(0, buffer.dtype)
-    return vectorized(buffer.shape[1], lambda c: store(buffer, (row, c), zero))
+def cleared(buffer: Buffer, row: PrimExpr, first: int = 0, count: int = 0) -> Stmt:
+    """Write zeros to a row, or to ``count`` columns of it."""
+    zero, lanes = const(0, buffer.dtype), count or buffer.shape[1]
+    return vectorized(lanes, lambda c: store(buffer, (row, c + first), zero))

@@ -8,7 +8,8 @@ the order of their stores does not matter.
 - Rows: large tiles and small ones behind them (``open_dense.py``), which products of the model
   share where K is not small (``shared_tiles.py``).
 - Columns: blocks of two vectors, and one block of one vector for a small remainder. An open number
-  below two vectors is covered by blocks of one vector.
+  below two vectors is covered by blocks of one vector. Shared tiles have blocks of two vectors
+  alone: fewer columns are copied, and padded with zeros, if K is known.
 - ``B[K, N]``: K may be open, too; a block of columns is read where it lies.
 - ``B[N, K]`` (transposed, as the keys of attention), K known: a block of ``width`` rows of B is
   transposed into a panel ``[K, width]`` on the stack, at most 512 KiB, by squares in registers.
@@ -25,7 +26,7 @@ from math import prod
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, const, index, maximum, minimum, select
+from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, index, maximum, minimum, select
 from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 from intarsia_runtime.size import Dim
 
@@ -40,11 +41,10 @@ from .loops import (
     serial,
     store,
     unflatten,
-    vectorized,
 )
 from .matmul import matrix_element
 from .micro_kernel import register_tile
-from .open_few_columns import few_columns_in_parts
+from .open_few_columns import cleared, few_columns_in_parts
 from .product_panels import PANEL_BYTES, Product, transpose_into_panel
 from .row_tiles import EvenTiles, for_row_tiles, tile_versions
 from .shared_tiles import LEAST_DEPTH, SharedTiles, TileOperands, even_tiles, shares_tiles
@@ -68,6 +68,8 @@ def open_matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueSto
     if not isinstance(product.n, Dim):
         return work.blocks(width)
     columns = index(product.n)
+    if work.copies_few:
+        return IfStmt(columns >= width, work.blocks(width), work.few_called())
     return IfStmt(columns >= tiling.lanes, work.open_blocks(), work.few_columns())
 
 
@@ -115,20 +117,23 @@ class _Blocks:
         return loop if self._even is None else let_all(self._even.bound(), loop)
 
     def _called(
-        self, outer: list[PrimExpr], columns: tuple[PrimExpr | int, int], b: _ColumnBlock
+        self,
+        outer: list[PrimExpr],
+        columns: tuple[PrimExpr, int | PrimExpr, int],
+        b: _ColumnBlock,
     ) -> Stmt:
         """Multiply all rows with a block by procedures (``shared_tiles.py``).
 
         Args:
             outer: The place of the product in the batch.
-            columns: The first of the block, and how many are stored.
+            columns: The first of the block, how many are stored, and how many are computed.
             b: The block.
         """
-        product, even, (first, used) = self._product, self._even, columns
+        product, even, first = self._product, self._even, columns[0]
         assert even is not None  # who calls this has seen it
         a = matrix_element(product.a, outer, product.batch, flipped=False)
         depth = index(product.k)
-        tiles = SharedTiles(self._tiling, even, (used, used), product.a.dtype)
+        tiles = SharedTiles(self._tiling, even, columns[1:], product.a.dtype)
 
         def multiply(start: PrimExpr, call: Callable[[TileOperands], Stmt]) -> Stmt:
             return call(TileOperands(a(start, index(0)), b.first, (depth, b.stride), depth))
@@ -178,6 +183,39 @@ class _Blocks:
         items = index(prod(self._product.batch)) * (wide + narrow)
         return let_all(bound, self._parallel(items, item))
 
+    @property
+    def copies_few(self) -> bool:
+        """Whether a product of fewer columns than a block calls the procedure of whole blocks."""
+        product = self._product
+        if self._even is None or isinstance(product.k, Dim):
+            return False
+        return product.k * 2 * self._tiling.lanes * product.b.dtype.bytes <= PANEL_BYTES
+
+    def few_called(self) -> Stmt:
+        """Compute fewer columns than a block has, by procedures that read a copy of B.
+
+        Blocks of a vector would need a procedure of their own, which took 28 ms of the 540 of
+        compiling a decoder.
+        """
+        product, lanes = self._product, self._tiling.lanes
+        width = 2 * lanes
+        # The bound says that there is nothing to vectorize.
+        columns = minimum(index(product.n), width - 1)
+        panel = Buffer("panel", (product.k, width), product.b.dtype, MemoryScope.STACK)
+
+        def item(number: PrimExpr) -> Stmt:
+            outer, _, b_element = self._elements(number)
+
+            def copied(k: PrimExpr) -> Stmt:
+                row = serial(columns, lambda c: store(panel, (k, c), b_element(k, c)), "n")
+                return seq(*(cleared(panel, k, first, lanes) for first in (0, lanes)), row)
+
+            block = _ColumnBlock(load(panel, 0, 0), index(width))
+            called = self._called(outer, (index(0), columns, width), block)
+            return Allocate(panel, seq(serial(product.k, copied, "k"), called))
+
+        return self._parallel(index(prod(product.batch)), item)
+
     def few_columns(self) -> Stmt:
         """Compute a product of fewer columns than a vector has elements."""
         product, lanes = self._product, self._tiling.lanes
@@ -191,10 +229,6 @@ class _Blocks:
         def item(number: PrimExpr) -> Stmt:
             outer, a_element, b_element = self._elements(number)
             sums = Buffer("sums", (limit, lanes), product.a.dtype, MemoryScope.STACK)
-
-            def clear(k: PrimExpr) -> Stmt:
-                zero = const(0, panel.dtype)
-                return vectorized(lanes, lambda c: store(panel, (k, c), zero))
 
             def row(k: PrimExpr) -> Stmt:
                 return serial(columns, lambda c: store(panel, (k, c), b_element(k, c)), "n")
@@ -219,7 +253,7 @@ class _Blocks:
                 )
                 return seq(made, serial(count, stored, "r"))
 
-            filled = serial(product.k, lambda k: seq(clear(k), row(k)), "k")
+            filled = serial(product.k, lambda k: seq(cleared(panel, k), row(k)), "k")
             return Allocate(panel, Allocate(sums, seq(filled, self._cover(rows, limit, tile, 1))))
 
         return parallel(index(prod(product.batch)), item)
@@ -268,7 +302,7 @@ class _Blocks:
         if self._even is not None:
             stride = index(product.n if panel is None else width)
             b = _ColumnBlock(right((index(0),), index(0)), stride)
-            body = self._called(outer, (first, width), b)
+            body = self._called(outer, (first, width, width), b)
         else:
             # Columns are at least a vector here, and so are rows in attention of a text to itself.
             least = tiling.lanes if product.m == product.n else 1

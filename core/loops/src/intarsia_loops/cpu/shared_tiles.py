@@ -29,7 +29,7 @@ from intarsia_ir.tir.forward import KERNEL
 from intarsia_ir.tir.stmt import Allocate, Invoke, Stmt
 from intarsia_runtime.dtype import DType
 
-from .loops import address_of, let_all, load, seq
+from .loops import address_of, let_all, load, seq, serial
 from .micro_kernel import operands_fetched
 from .prefetch import OpenWeightPrefetch
 from .row_tiles import FEW_ROWS, EvenTiles
@@ -69,13 +69,14 @@ class SharedTiles(Struct, frozen=True):
     Attributes:
         tiling: Register tile of the machine; see :func:`shares_tiles`.
         even: How tiles cover the rows.
-        columns: How many are stored, and how many are computed, whole vectors.
+        columns: How many are stored, and how many are computed, whole vectors. Where the run says
+            how many are stored, single elements are.
         dtype: Of all elements.
     """
 
     tiling: CpuTiling
     even: EvenTiles
-    columns: tuple[int, int]
+    columns: tuple[int | PrimExpr, int]
     dtype: DType
 
     def tile(
@@ -102,13 +103,19 @@ class SharedTiles(Struct, frozen=True):
         among = select(is_large, begin + number, number - large)
         values = zip((start, rows), self.even.tile(among, is_large), strict=True)
         shape = tile_shape(tiling, self.even.largest, columns, self.dtype)
-        epilogue, tile = stored(start), (rows, used, lanes)
-        body = seq(
-            *operands_fetched(tiling, epilogue, tile, self.dtype),
-            multiply(start, lambda operands: call_tiles(shape, rows, operands, load(sums, 0, 0))),
-            stored_rows(sums, tile, epilogue),
-        )
-        return let_all([*values], Allocate(sums, body))
+        epilogue, fetched = stored(start), list[Stmt]()
+        if isinstance(used, int):
+            tile = (rows, used, lanes)
+            fetched = operands_fetched(tiling, epilogue, tile, self.dtype)
+            kept = stored_rows(sums, tile, epilogue)
+        else:
+
+            def row(r: PrimExpr) -> Stmt:
+                return serial(used, lambda c: epilogue(r, c, load(sums, r, c)), "n")
+
+            kept = serial(rows, row, "r")
+        made = multiply(start, lambda given: call_tiles(shape, rows, given, load(sums, 0, 0)))
+        return let_all([*values], Allocate(sums, seq(*fetched, made, kept)))
 
 
 def shares_tiles(tiling: CpuTiling) -> bool:

@@ -19,7 +19,7 @@ from intarsia_runtime.dtype import DType
 
 _SHORT = 4  # iterations that a vector would not make faster
 _TEMPORARY = (MemoryScope.REGISTER, MemoryScope.STACK)
-_LANES = 16  # elements of the widest vector of float32; a remainder has fewer
+_BLOCK = 32  # elements of the widest block of columns of float32; a remainder has fewer
 
 
 def is_scheduled(function: PrimFunc) -> bool:
@@ -48,16 +48,16 @@ def _writes_elements(loop: For, values: Mapping[TirVar, PrimExpr]) -> bool:
 
 
 def _is_short(extent: PrimExpr, values: Mapping[TirVar, PrimExpr]) -> bool:
-    """Whether a loop has too few iterations for vectors: a number, or less than some number."""
+    """Whether a loop has too few iterations for vectors: a number, or fewer than a block has."""
     match extent:
         case TirVar() if extent in values:
             return _is_short(values[extent], values)
         case IntImm(value=count):
             return count <= _SHORT
         case Binary(op=BinaryOp.MIN, a=a, b=b):
-            return any(isinstance(one, IntImm) and one.value < _LANES for one in (a, b))
+            return any(isinstance(one, IntImm) and one.value < _BLOCK for one in (a, b))
         case Binary(op=BinaryOp.FLOOR_MOD, b=IntImm(value=divisor)):
-            return divisor <= _LANES
+            return divisor <= _BLOCK
         case _:
             return False
 
