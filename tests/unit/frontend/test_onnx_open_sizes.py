@@ -173,3 +173,15 @@ def test_transposed_convolutions_that_keep_the_size_take_open_images(
         if kernel >= stride:
             (theirs,) = ort.InferenceSession(fixed.SerializeToString()).run(None, {"x": x})
             np.testing.assert_allclose(found, theirs, rtol=1e-5)
+
+
+@pytest.mark.parametrize("k", [-2, 0, 1, 9])
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL])
+def test_a_diagonal_of_an_open_size(k: int, dtype: int) -> None:
+    made = model([node("EyeLike", "x", k=k, dtype=dtype)], {"x": ("H", "W")})
+    main = from_onnx(made).main
+    for shape in ((1, 1), (4, 7), (5, 2)):
+        (got,) = evaluate(main, {"x": np.zeros(shape, np.float32)})
+        want = np.eye(*shape, k, helper.tensor_dtype_to_np_dtype(dtype))
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)

@@ -11,12 +11,12 @@ import numpy as np
 
 from intarsia_ir.graph.expr import Call, Expr
 from intarsia_ir.ops import generate, unary
-from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.ops.type_rules import shape_text
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.artifact.plan import NARROW
 from intarsia_runtime.size import Dim, Size, numbers, product
 
-from ..builder import dtype_of
+from ..builder import dtype_of, sizes_of
 from ..context import Narrow, NodeContext
 from ..tensors import check_sizes, element_type
 
@@ -136,15 +136,18 @@ def _whole_number(node: NodeContext, index: int) -> Size | None:
 
 
 def eye_like(node: NodeContext) -> Expr:
-    """Convert EyeLike."""
-    sizes = node.static_shape(0)
-    if len(sizes) != 2 or math.prod(sizes) > STORED * 256:
-        raise node.unsupported(f"EyeLike of shape {sizes}")
+    """Convert EyeLike: the diagonal of ones of a size that the run may know."""
+    sizes = sizes_of(node.input(0))
+    if len(sizes) != 2:
+        raise node.unsupported(f"EyeLike of shape {shape_text(sizes)}")
     dtype = dtype_of(node.input(0))
     if node.has("dtype"):
         dtype = element_type(node.integer("dtype"), str(node.span))
-    eye = np.eye(sizes[0], sizes[1], node.integer("k", 0))
-    return node.array(eye.astype(numpy_dtype(dtype)))
+    made = node.full(extents(sizes), 1, dtype)
+    for upper in (True, False):
+        attrs = generate.Triangular.Attrs(upper=upper, diagonal=node.integer("k", 0))
+        made = node.call(generate.Triangular, made, attrs=attrs)
+    return node.folded(made)
 
 
 CONVERTERS = MappingProxyType(
