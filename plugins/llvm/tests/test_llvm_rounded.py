@@ -208,6 +208,43 @@ def test_quotients_are_rounded_correctly(load_module, divisor, lanes, cpu) -> No
     agree(load_module, function, data, cpu)
 
 
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+@pytest.mark.parametrize("divisor", [0.05, 3.0, 0.1234567, -7.7, 2.0**-40, 2.0**20, 1.9999999])
+def test_quotients_by_passed_scalars_are_rounded_correctly(
+    load_module, divisor, lanes, cpu
+) -> None:
+    data = np.random.default_rng(2).integers(-(2**31), 2**31, COUNT).astype(np.int32)
+    given = np.array(divisor, np.float32), np.array(0.0371, np.float32)
+    function = quotient_of_passed("s0", "s1", lanes)
+    wanted, found = np.zeros(COUNT, np.float32), np.zeros(COUNT, np.float32)
+    run(function, data, *given, wanted)
+    load_module([function], mcpu=cpu).get_function("k")(data, *given, found)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def quotient_of_passed(divisor: str, scale: str, lanes: int = 8) -> PrimFunc:
+    """``(x - 3) * scale / divisor`` of two parameters of these names."""
+    x, y = Buffer("x", (COUNT,), DType.INT32), Buffer("y", (COUNT,), DType.FLOAT32)
+    by, times = (Buffer(name, (), DType.FLOAT32) for name in (divisor, scale))
+
+    def value(i: PrimExpr) -> PrimExpr:
+        whole = cast(load(x, i), DType.INT32) - IntImm(3, DType.INT32)
+        return cast(whole, DType.FLOAT32) * load(times) / load(by)
+
+    def part(start: PrimExpr) -> object:
+        return vectorized(lanes, lambda i: store(y, (start * lanes + i,), value(start * lanes + i)))
+
+    return PrimFunc("k", (x, by, times, y), 3, serial(COUNT // lanes, part))
+
+
+def test_scalars_are_multiplied_by_if_they_are_known_to_be_of_a_limited_size() -> None:
+    vector = "fdiv <8 x float>"
+    assert vector not in text_of(quotient_of_passed("s0", "s1"))
+    assert vector in text_of(quotient_of_passed("p1", "s1"))
+    assert vector in text_of(quotient_of_passed("s0", "p2"))
+
+
 def divides(element, of: DType = DType.INT32, cpu: str = "haswell") -> bool:
     return "fdiv" in text_of(kernel(of, DType.FLOAT32, 8, element), cpu)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from intarsia_ir.graph.expr import Constant, Expr, Function, constant
 from intarsia_ir.graph.types import variable
@@ -42,7 +43,7 @@ def test_scalars_that_differ_are_parameters() -> None:
     data = x("data", N, 6)
     (fusion,) = with_scalar_parameters([fuse(Function((data,), layer(layer(data, 0.25), 3.0)))])
     first, second = (item for item in fusion.items if isinstance(item, KernelCall))
-    assert [param.name for param in first.group.function.params] == ["p0", "p1", "p2"]
+    assert [param.name for param in first.group.function.params] == ["p0", "p1", "s0"]
     given = [item.args[2].node for item in (first, second)]
     assert [float(node.data) for node in given if isinstance(node, Constant)] == [0.25, 3.0]
 
@@ -54,12 +55,12 @@ def test_scalars_that_are_equal_stay_numbers() -> None:
     assert fusion.items == whole.items
 
 
-def test_zeros_of_another_sign_are_other_scalars() -> None:
+@pytest.mark.parametrize("other", [0.0, -0.0, 1e-20, 1e20, float("inf"), float("nan")])
+def test_very_large_and_very_small_scalars_stay_numbers(other: float) -> None:
     data = x("data", N, 6)
-    (fusion,) = with_scalar_parameters(
-        [fuse(Function((data,), layer(layer(data, 2.0, shift=0.0), 2.0, shift=-0.0)))]
-    )
-    assert [len(item.args) for item in fusion.items] == [3, 3]
+    whole = fuse(Function((data,), layer(layer(data, 2.0, shift=0.5), 2.0, shift=other)))
+    (fusion,) = with_scalar_parameters([whole])
+    assert fusion.items == whole.items
 
 
 def stored(data: Expr, zero: int) -> Expr:
@@ -92,6 +93,17 @@ def test_layers_of_fixed_sizes_share_a_kernel() -> None:
     steps = [step for step in made.module.plan.steps if isinstance(step, KernelStep)]
     assert len(steps) == 4
     assert len({step.function for step in steps}) == 2
+    check(function, made, {})
+
+
+def test_scalars_of_the_run_have_a_kernel_of_their_own() -> None:
+    data, scale = x("data", 4, 6), x("scale")
+    body = layer(layer(data, 0.25), 3.0)
+    scaled = apply("multiply", apply("matmul", body, weight(6, 6)), scale)
+    function = Function((data, scale), apply("add", scaled, scalar(0.5)))
+    made = lower(function, (), target=make_target(), forwards=True)
+    names = [step.function for step in made.module.plan.steps if isinstance(step, KernelStep)]
+    assert [name == names[0] for name in names] == [True, True, False]
     check(function, made, {})
 
 

@@ -17,6 +17,7 @@ from intarsia_ir.graph.guards import guards_apart
 from intarsia_ir.graph.size_scopes import defined_sizes
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.graph.walk import calls, post_order
+from intarsia_ir.tir.forward import is_scalar_name
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup, Lowered, TensorModule
 from intarsia_ir.tir.passes.flatten_open import flatten_open
@@ -422,7 +423,8 @@ def _is_empty(group: FusedGroup) -> bool:
 def _structure(group: FusedGroup) -> object:
     """Return a key that is equal for groups that compute the same on the same types."""
     numbers: dict[Expr, int] = {param: n for n, param in enumerate(group.function.params)}
-    rows: list[object] = [tuple(param.type for param in group.function.params)]
+    params = group.function.params
+    rows: list[object] = [tuple((param.type, is_scalar_name(param.name)) for param in params)]
     for node in post_order(group.function.body):
         if isinstance(node, Var):
             continue

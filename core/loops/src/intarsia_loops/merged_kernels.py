@@ -39,7 +39,7 @@ from intarsia_ir.tir.expr import (
     TirVar,
     size_variable,
 )
-from intarsia_ir.tir.forward import number_name
+from intarsia_ir.tir.forward import is_scalar_name, number_name
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.passes.flatten_open import flatten_open
 from intarsia_ir.tir.stmt import Allocate, For, ForKind, IfStmt, Invoke, LetStmt, Stmt, Store
@@ -163,7 +163,8 @@ class _Skeleton:
             for axis, size in enumerate(cast("tuple[Size, ...]", buffer.shape)):
                 # No index depends on the number of rows.
                 shape[axis] = "rows" if axis == 0 else self._size(size, (buffer, axis))
-        return self._add(buffer, buffer.dtype, buffer.scope, *shape)
+        is_scalar = is_scalar_name(buffer.name)
+        return self._add(buffer, buffer.dtype, buffer.scope, is_scalar, *shape)
 
     def _expr(self, expr: PrimExpr) -> object:
         if _is_index_constant(expr):

@@ -5,6 +5,9 @@ Scalars are numbers in the code of a kernel, so layers of a quantized network, e
 zero points of its own, would have a kernel each (ResNet-50 in 8 bits: 1.42 instead of 1.05 s of
 LLVM's time on AVX2, AMD Zen 4). Of groups that are the same otherwise, the scalars that differ
 become parameters, constants in memory like weights.
+
+Floats among them are of a limited size (``scalar_name``), so that a quotient by one may be computed
+as by a number: where they were divided by, ResNet-50 in 8 bits took 1.04 of the time (AMX).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from msgspec.structs import replace as replace_struct
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, Var
 from intarsia_ir.graph.walk import post_order, rewrite_expr
+from intarsia_ir.tir.forward import LEAST_SCALAR, MOST_SCALAR, scalar_name
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_runtime.dtype import DType
 
@@ -75,7 +79,7 @@ def _without_scalars(group: FusedGroup) -> tuple[object, tuple[Constant, ...]]:
         if isinstance(node, Var):
             continue
         numbers[node] = len(numbers)
-        if isinstance(node, Constant) and node.type.dtype in _SCALARS:
+        if isinstance(node, Constant) and _may_be_passed(node):
             is_zero_point = node.type.dtype is not DType.FLOAT32
             rows.append((node.type, is_zero_point and bool(node.data.any())))
             constants.append(node)
@@ -88,11 +92,19 @@ def _without_scalars(group: FusedGroup) -> tuple[object, tuple[Constant, ...]]:
     return tuple(rows), tuple(constants)
 
 
+def _may_be_passed(constant: Constant) -> bool:
+    """Whether a constant is a scalar that may be a parameter."""
+    if constant.type.dtype is not DType.FLOAT32:
+        return constant.type.dtype in _SCALARS
+    size = abs(constant.data)
+    return bool(((size >= LEAST_SCALAR) & (size <= MOST_SCALAR)).all())
+
+
 def _with_parameters(call: KernelCall, constants: Sequence[Sequence[Constant]]) -> KernelCall:
     """Return a call that passes constants of its group, each of which may occur several times."""
     group, params = call.group, call.group.function.params
     changed: dict[Expr, Expr] = dict(zip(params, params, strict=True))
-    names = [Var(f"p{len(params) + n}", same[0].type) for n, same in enumerate(constants)]
+    names = [Var(scalar_name(n), same[0].type) for n, same in enumerate(constants)]
     for name, same in zip(names, constants, strict=True):
         changed.update(dict.fromkeys(same, name))
     body = rewrite_expr(group.function.body, lambda _: None, changed)

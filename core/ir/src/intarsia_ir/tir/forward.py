@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
 from .buffer import Buffer
 from .expr import IntImm, Load, PrimExpr, TirVar
@@ -47,6 +48,29 @@ def procedures(functions: Iterable[PrimFunc]) -> tuple[PrimFunc, ...]:
 def number_name(number: int) -> str:
     """Return the name of a size variable that is a number, which forwards pass."""
     return f"<{number}>"
+
+
+LEAST_SCALAR, MOST_SCALAR = 2.0**-40, 2.0**20
+"""Sizes of floats between which a parameter may be a passed scalar: scales of quantized layers."""
+
+
+def scalar_name(number: int) -> str:
+    """Return the name of a parameter that is a scalar constant of the model.
+
+    Code may read it before the loops, and a float among them is neither very large nor very small:
+    from :data:`LEAST_SCALAR` to :data:`MOST_SCALAR`, with either sign.
+    """
+    return f"s{number}"
+
+
+def is_scalar_name(name: str) -> bool:
+    """Whether a parameter of this name is one of :func:`scalar_name`."""
+    return name[:1] == "s" and name[1:].isdigit()
+
+
+def is_passed_scalar(expr: PrimExpr) -> TypeGuard[Load]:
+    """Whether an expression reads a parameter of :func:`scalar_name`."""
+    return isinstance(expr, Load) and not expr.indices and is_scalar_name(expr.buffer.name)
 
 
 def is_passed_number(expr: PrimExpr) -> bool:

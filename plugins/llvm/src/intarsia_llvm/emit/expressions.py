@@ -30,7 +30,7 @@ from intarsia_ir.tir.expr import (
     TirVar,
     binary,
 )
-from intarsia_ir.tir.forward import is_passed_number
+from intarsia_ir.tir.forward import is_passed_number, is_passed_scalar
 from intarsia_ir.tir.walk import children
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError, VerifyError
@@ -46,7 +46,7 @@ from .builtin import emit_intrinsic, emit_reduction
 from .conversions import emit_cast
 from .half import narrow_to_bfloat, narrow_to_half, widen_bfloat, widen_half
 from .positions import Position, position
-from .quotient import constant_divisor, emit_quotient
+from .quotient import constant_divisor, emit_quotient, emit_reciprocal, reciprocal_of
 from .rounded import as_rounded, emit_rounded_float, emit_rounded_integer, is_profitable
 from .spelling import float_text, int_text, memory_type, register_type, splat, vector_type
 from .target_calls import emit_target_call
@@ -187,7 +187,7 @@ class Expressions(Struct):
             return w.emit(f"fneg {kind} {self.value(expr.b)}")
         by = constant_divisor(expr) if w.declarations.fma else None
         if by is not None:
-            return emit_quotient(w, self.value(expr.a), by, expr.lanes)
+            return self._quotient(expr, by)
         a, b = self.value(expr.a), self.value(expr.b)
         if expr.a.dtype is INDEX and expr.lanes == 1 and _is_literal(a) and _is_literal(b):
             folded = binary(expr.op, IntImm(int(a)), IntImm(int(b)))
@@ -204,6 +204,19 @@ class Expressions(Struct):
                 return emit_division_call(w, expr.op, a, b)
         lanes = expr.a.lanes if expr.op in COMPARISONS else expr.lanes
         return emit_binary(w, expr.op, a, b, expr.a.dtype, lanes, never_nan=number)
+
+    def _quotient(self, expr: Binary, by: float | Load) -> str:
+        value, lanes = self.value(expr.a), expr.lanes
+        scalar = register_type(expr.dtype)
+        if isinstance(by, Load):
+            first, second = emit_reciprocal(self.w, self.value(by))
+            vectors = first, second
+            if lanes > 1:
+                vectors = self._splat(first, scalar, lanes), self._splat(second, scalar, lanes)
+        else:
+            first, second = reciprocal_of(by)
+            vectors = splat(first, scalar, lanes), splat(second, scalar, lanes)
+        return emit_quotient(self.w, value, vectors, lanes)
 
     def _index_division(self, expr: Binary, divisor: int) -> str:
         value = self.value(expr.a)
@@ -257,6 +270,10 @@ class Expressions(Struct):
         if isinstance(last, Ramp) and last.stride != 1:
             return self._gather(expr, last)
         pointer = self.address(expr.buffer, expr.indices)
+        if is_passed_scalar(expr):  # which no store changes
+            kind = memory_type(expr.dtype)
+            text = f"load {kind}, ptr {pointer}, align {expr.dtype.bytes}"
+            return self.w.once(text, pointer)
         return self._load_from(expr.buffer, pointer, expr.lanes)
 
     def _load_from(self, buffer: Buffer, pointer: str, lanes: int) -> str:

@@ -24,6 +24,7 @@ from intarsia_ir.tir.expr import (
     Load,
     PrimExpr,
 )
+from intarsia_ir.tir.forward import MOST_SCALAR, is_passed_scalar
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_runtime.dtype import DType
 
@@ -38,7 +39,6 @@ _ROUNDING_LANES = (1, 4, 8, 16)  # of vectors that x86 rounds to int32 with one 
 
 _LARGEST = 2.0**127  # about that of float32
 _MOST_ADDED = 2**14  # to 16 bits, and what is limited then is beyond those of a byte
-
 _PACKED_LANES = 8  # of a vector of AVX2
 
 
@@ -127,7 +127,7 @@ def bound_of(expr: PrimExpr) -> float:
 
 
 def _size_of(expr: PrimExpr) -> float:
-    number = number_of(expr)
+    number = MOST_SCALAR if is_passed_scalar(expr) else number_of(expr)
     if number is not None:
         return abs(number)
     match expr:
