@@ -161,6 +161,39 @@ def test_sizes_of_several_inputs_must_go_together(tmp_path: Path) -> None:
             executable.run([given[0], given[0]])
 
 
+@pytest.mark.parametrize("processor", ["native", "haswell"])
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "attrs"),
+    [
+        (9, 8, 5000, {}),  # some blocks of columns side by side
+        (30, 7, 45, {}),
+        (5, 40, 33, {"transpose_a": True}),
+        (17, 33, 50, {"transpose_b": True}),
+        (1, 64, 19, {"transpose_b": True}),  # a row by rows
+        (4, 5, 3, {}),
+    ],
+)
+def test_products_of_known_sizes_for_an_open_batch(
+    tmp_path: Path, rows: int, depth: int, columns: int, attrs: dict[str, object], processor: str
+) -> None:
+    shapes = (depth, rows) if "transpose_a" in attrs else (rows, depth), (depth, columns)
+    if "transpose_b" in attrs:
+        shapes = shapes[0], (columns, depth)
+    a, b = (x(name, N, 2, *shape) for name, shape in zip("ab", shapes, strict=True))
+    path = tmp_path / "m.intarsia"
+    module = IRModule.from_function(Function((a, b), apply("matmul", a, b, **attrs)))
+    target = "llvm" if processor == "native" else f"llvm -mcpu={processor}"
+    intarsia.build(module, target).save(path)
+    rng = np.random.default_rng(0)
+    with load(path, threads=2) as executable:
+        for batch in (1, 3, 0):
+            given = [rng.standard_normal((batch, 2, *shape), np.float32) for shape in shapes]
+            left = given[0].swapaxes(2, 3) if "transpose_a" in attrs else given[0]
+            right = given[1].swapaxes(2, 3) if "transpose_b" in attrs else given[1]
+            (got,) = executable.run(given).values()
+            np.testing.assert_allclose(got, left @ right, rtol=1e-4, atol=1e-4)
+
+
 def test_nothing_of_size_zero_is_touched(artifact: Path) -> None:
     with load(artifact) as executable:
         got = executable.run({"tokens": tokens(0, 4)})

@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 
 from intarsia_ir.graph.expr import Expr, Function, Var, tensor_type
+from intarsia_ir.graph.types import variable
 from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops.evaluate import evaluate
 from intarsia_loops.cpu.pointwise_conv import pointwise_conv_to_matmul
+from intarsia_runtime.size import Size, numbers
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, number, var, weight
 
 NONE = ((0, 0), (0, 0))
 
 
 def conv(data: Expr, *operands: Expr, size: int = 1, **attrs: object) -> Expr:
-    inner = tensor_type(data).static_shape[1]
+    inner = numbers(tensor_type(data).shape[1:])[0]
     given = {"strides": (1, 1), "padding": NONE, "dilation": (1, 1), "groups": 1} | attrs
     matrix = weight(6, inner // int(given["groups"]), size, size)
     return apply("nn.conv", data, matrix, *operands, **given)
@@ -74,6 +77,23 @@ def test_operands_that_are_stretched_stay_images() -> None:
     body = apply("add", conv(X), weight(1, 6, 1, 1))
     assert flat(function_of(body)) == ["reshape", "matmul", "reshape", "add"]
     same(function_of(body))
+
+
+def test_images_of_an_open_batch() -> None:
+    batch = variable("batch")
+    function = function_of(relu(conv(var("x", batch, 4, 4, 16), weight(6))))
+    assert flat(function) == ["reshape", "matmul", "add", "nn.relu", "reshape"]
+    for count in (1, 3):
+        x = {"x": fresh(count, 4, 4, 16)}
+        (got,) = evaluate(pointwise_conv_to_matmul(function), x)
+        (want,) = evaluate(function, x)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 4, variable("height"), 32), (variable("batch"), 4, 5, 5)])
+def test_open_heights_and_few_positions_of_an_open_batch_are_left(shape: tuple[Size, ...]) -> None:
+    function = function_of(conv(var("x", *shape)))
+    assert pointwise_conv_to_matmul(function) is function
 
 
 def test_several_results() -> None:

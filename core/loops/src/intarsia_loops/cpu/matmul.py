@@ -43,6 +43,7 @@ from intarsia_ir.tir.expr import (
     select,
 )
 from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt, Store
+from intarsia_runtime.size import numbers
 
 from .aliased_rows import Rows, with_rows_apart
 from .dense import ITEMS
@@ -84,7 +85,8 @@ def matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueStore) -
             work_item = _MatmulWorkItem(p // pieces, start + f, count, n)
             return _blocks(tiling, product, work_item, (width, u), epilogue)
 
-        stmts.append(parallel(prod(product.batch) * -(-blocks // blocks_per_item), item))
+        pieces = -(-blocks // blocks_per_item)
+        stmts.append(parallel(index(prod(product.batch)) * pieces, item))
     return seq(*stmts)
 
 
@@ -98,7 +100,7 @@ def _blocks_per_item(tiling: CpuTiling, product: Product, blocks: int, width: in
     if few_rows or product.transpose_b or blocks < 2 * ITEMS or tiling.lanes == 1:
         return 1
     most = max(1, tiling.panel_bytes // (product.k * width * product.b.dtype.bytes))
-    items = max(-(-blocks // most), -(-ITEMS // prod(product.batch)))
+    items = max(-(-blocks // most), -(-ITEMS // prod(numbers(product.batch))))
     return -(-blocks // items)
 
 
@@ -148,7 +150,7 @@ def _dots(tiling: CpuTiling, product: Product, epilogue: EpilogueStore) -> Stmt:
             parts.append(epilogue(total, (*outer, index(0), first + n)))
         return Allocate(sums, seq(*parts))
 
-    return parallel(prod(product.batch) * blocks, item)
+    return parallel(index(prod(product.batch)) * blocks, item)
 
 
 def _width(tiling: CpuTiling, product: Product) -> int:

@@ -2,7 +2,8 @@
 """An isolated 1x1 convolution becomes a matrix product in the model's layout (NCHW).
 
 In a chain of convolutions it runs channels last, and the data is transposed once before the first
-and once after the last. An isolated 1x1 convolution would pay for both transposes.
+and once after the last. An isolated 1x1 convolution would pay for both transposes. The batch may be
+open.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from intarsia_ir.ops.binary import Add
 from intarsia_ir.ops.nn import Conv, Matmul
 from intarsia_ir.ops.shape import Reshape
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim, numbers, product
 
 from .relayout import reshaped
 
@@ -56,13 +58,20 @@ def _is_pointwise(node: Expr) -> bool:
     if not isinstance(node, Call) or not isinstance(node.attrs, Conv.Attrs):
         return False
     weight, attrs = node.args[1], node.attrs
+    batch, *sizes = tensor_type(node).shape
+    known = numbers(sizes)
+    if len(known) < len(sizes):
+        return False
+    positions = prod(known[1:])
+    # Samples of few positions are rows of one product, whose weights are read once for all.
+    is_image = not isinstance(batch, Dim) or positions >= _COLUMNS
     return (
         tensor_type(node).dtype is DType.FLOAT32
-        and tensor_type(node).is_static
         and set(tensor_type(weight).shape[2:]) == {1}
         and {attrs.groups, *attrs.strides} == {1}
         and not any(map(any, attrs.padding))
-        and _fills_vectors(prod(tensor_type(node).static_shape[2:]))
+        and is_image
+        and _fills_vectors(positions)
     )
 
 
@@ -133,7 +142,7 @@ class _FlatGraph(Struct):
     def with_spatial_dims(self, node: Expr) -> Expr:
         """Return a node's equivalent with all its dimensions."""
         if node not in self.spatial:
-            self.spatial[node] = reshaped(self.flattened[node], tensor_type(node).static_shape)
+            self.spatial[node] = reshaped(self.flattened[node], tensor_type(node).shape)
         return self.spatial[node]
 
     def _is_behind(self, node: Call) -> bool:
@@ -148,9 +157,9 @@ class _FlatGraph(Struct):
     def _flattened(self, node: Expr) -> Expr:
         kind = tensor_type(node)
         if kind.shape and node not in self.flattened:
-            batch, channels, *sizes = kind.static_shape
+            batch, channels, *sizes = kind.shape
             self.flattened[node] = reshaped(
-                self.with_spatial_dims(node), (batch, channels, prod(sizes))
+                self.with_spatial_dims(node), (batch, channels, product(sizes))
             )
         return self.flattened[node] if kind.shape else self.with_spatial_dims(node)
 

@@ -169,7 +169,9 @@ class Schedules(Struct, frozen=True):
         product = Product(
             a, b, tuple(batch), rows, columns, depth, attrs.transpose_a, attrs.transpose_b
         )
-        is_open = any(isinstance(size, Dim) for size in (*batch, rows, columns, depth))
+        # The loops of known sizes write rows in order, and need not know how many products.
+        sizes = (*(batch if attrs.transpose_b else ()), rows, columns, depth)
+        is_open = any(isinstance(size, Dim) for size in sizes)
         loops = open_matmul_loops if is_open else matmul_loops
         body = loops(self._shape(target, anchor), product, anchor.epilogue)
         return None if body is None else anchor.function(body)
