@@ -57,6 +57,14 @@ def line(data: Expr) -> Expr:
     return apply("nn.conv", first, weight(40, 24, 5), **given | {"groups": 2, "strides": (1,)})
 
 
+def tall(data: Expr) -> Expr:
+    """Convolutions of images of one column, whose rows are neighbours."""
+    given = {"strides": (2, 1), "padding": ((1, 1), (0, 0)), "dilation": (1, 1), "groups": 1}
+    first = apply("nn.gelu", apply("nn.conv", data, weight(48, 32, 3, 1), **given))
+    steps = given | {"groups": 2, "strides": (1, 2), "padding": ((0, 0), (0, 0))}
+    return apply("nn.conv", first, weight(40, 24, 5, 1), **steps | {"dilation": (2, 1)})
+
+
 @pytest.mark.parametrize(
     ("mcpu", "mode", "mattr", "unit", "dot"),
     [
@@ -104,8 +112,9 @@ def test_instructions_of_neon_are_used_where_they_may_be(
         apply("matmul", var("x", 197, 768), weight(768, 100)),
         apply("matmul", var("x", 2, 7, 1024), weight(48, 1024), transpose_b=True),
         line(var("x", 2, 32, 61)),
+        tall(var("x", 2, 32, 61, 1)),
     ],
-    ids=["net", "row", "product", "transposed", "line"],
+    ids=["net", "row", "product", "transposed", "line", "tall"],
 )
 def test_results_are_those_of_rounded_operands(runner, body: Expr, threads: int) -> None:
     function = function_of(body)

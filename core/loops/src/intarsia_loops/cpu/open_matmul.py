@@ -23,17 +23,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from msgspec import Struct
-
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, index, maximum, minimum, select
+from intarsia_ir.tir.expr import PrimExpr, TirVar, index, maximum, minimum, select
 from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 from intarsia_runtime.size import Dim
 
 from .loops import (
     EpilogueStore,
-    cut,
-    for_parts,
     let_all,
     load,
     parallel,
@@ -45,11 +41,11 @@ from .loops import (
 from .matmul import matrix_element
 from .micro_kernel import register_tile
 from .open_few_columns import cleared, few_columns_in_parts
-from .product_panels import PANEL_BYTES, Product, transpose_into_panel
-from .row_tiles import EvenTiles, for_row_tiles, tile_versions
+from .product_panels import PANEL_BYTES, Product, fits_panel, transpose_into_panel
+from .row_tiles import EvenTiles, cover_rows
 from .shared_tiles import LEAST_DEPTH, SharedTiles, TileOperands, even_tiles, shares_tiles
 from .tile_stores import TileEpilogue
-from .tiling import CpuTiling, best_rows, block_width
+from .tiling import CpuTiling, block_width
 
 _FEW_ROWS = 4
 """Rows of a tile of few columns: where these are few, rows nearly always are."""
@@ -62,7 +58,7 @@ def open_matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueSto
         width = block_width(product.n, tiling)
         if product.n < width:
             return None
-    if product.transpose_b and not _fits_panel(tiling, product, width):
+    if product.transpose_b and not fits_panel(tiling, product, width):
         return None
     work = _Blocks(tiling, product, epilogue)
     if not isinstance(product.n, Dim):
@@ -71,25 +67,6 @@ def open_matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueSto
     if work.copies_few:
         return IfStmt(columns >= width, work.blocks(width), work.few_called())
     return IfStmt(columns >= tiling.lanes, work.open_blocks(), work.few_columns())
-
-
-def _fits_panel(tiling: CpuTiling, product: Product, width: int) -> bool:
-    """Whether a block of a transposed matrix can be turned round on the stack."""
-    if isinstance(product.k, Dim) or tiling.transpose_registers is None:
-        return False
-    return product.k >= tiling.lanes and product.k * width * product.b.dtype.bytes <= PANEL_BYTES
-
-
-class _ColumnBlock(Struct, frozen=True):
-    """A block of columns of B.
-
-    Attributes:
-        first: Its first element, a load.
-        stride: Elements from one row to the next.
-    """
-
-    first: PrimExpr
-    stride: PrimExpr
 
 
 class _Blocks:
@@ -120,14 +97,14 @@ class _Blocks:
         self,
         outer: list[PrimExpr],
         columns: tuple[PrimExpr, int | PrimExpr, int],
-        b: _ColumnBlock,
+        b: tuple[PrimExpr, PrimExpr],
     ) -> Stmt:
         """Multiply all rows with a block by procedures (``shared_tiles.py``).
 
         Args:
             outer: The place of the product in the batch.
             columns: The first of the block, how many are stored, and how many are computed.
-            b: The block.
+            b: The first element of the block, a load, and elements from row to row of B.
         """
         product, even, first = self._product, self._even, columns[0]
         assert even is not None  # who calls this has seen it
@@ -136,7 +113,7 @@ class _Blocks:
         tiles = SharedTiles(self._tiling, even, columns[1:], product.a.dtype)
 
         def multiply(start: PrimExpr, call: Callable[[TileOperands], Stmt]) -> Stmt:
-            return call(TileOperands(a(start, index(0)), b.first, (depth, b.stride), depth))
+            return call(TileOperands(a(start, index(0)), b[0], (depth, b[1]), depth))
 
         def stored(start: PrimExpr) -> TileEpilogue:
             return lambda r, c, value: self._epilogue(value, (*outer, start + r, first + c))
@@ -210,7 +187,7 @@ class _Blocks:
                 row = serial(columns, lambda c: store(panel, (k, c), b_element(k, c)), "n")
                 return seq(*(cleared(panel, k, first, lanes) for first in (0, lanes)), row)
 
-            block = _ColumnBlock(load(panel, 0, 0), index(width))
+            block = load(panel, 0, 0), index(width)
             called = self._called(outer, (index(0), columns, width), block)
             return Allocate(panel, seq(serial(product.k, copied, "k"), called))
 
@@ -254,7 +231,7 @@ class _Blocks:
                 return seq(made, serial(count, stored, "r"))
 
             filled = serial(product.k, lambda k: seq(cleared(panel, k), row(k)), "k")
-            return Allocate(panel, Allocate(sums, seq(filled, self._cover(rows, limit, tile, 1))))
+            return Allocate(panel, Allocate(sums, seq(filled, cover_rows(rows, limit, tile, 1))))
 
         return parallel(index(prod(product.batch)), item)
 
@@ -301,26 +278,15 @@ class _Blocks:
 
         if self._even is not None:
             stride = index(product.n if panel is None else width)
-            b = _ColumnBlock(right((index(0),), index(0)), stride)
-            body = self._called(outer, (first, width, width), b)
+            block = right((index(0),), index(0)), stride
+            body = self._called(outer, (first, width, width), block)
         else:
             # Columns are at least a vector here, and so are rows in attention of a text to itself.
             least = tiling.lanes if product.m == product.n else 1
-            body = self._cover(index(product.m), largest, tile, least)
+            body = cover_rows(index(product.m), largest, tile, least)
         if panel is None:
             return body
         filled = transpose_into_panel(
             tiling, product, panel, (0, width), lambda k, c: b_element(k, first + c)
         )
         return Allocate(panel, seq(filled, body))
-
-    def _cover(
-        self, rows: PrimExpr, largest: int, tile: Callable[[PrimExpr, int], Stmt], least: int
-    ) -> Stmt:
-        """Cover the rows, ``least`` or more, with tiles."""
-        if isinstance(rows, IntImm):
-            limit = best_rows(rows.value, largest)
-            return for_parts(cut(rows.value, limit), tile, "m")
-        return tile_versions(
-            rows, largest, lambda sizes: for_row_tiles(rows, sizes, tile), least=least
-        )

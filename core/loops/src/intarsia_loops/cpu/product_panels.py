@@ -21,6 +21,7 @@ from intarsia_ir.graph.types import TensorType
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import Load, PrimExpr, Ramp, const, index
 from intarsia_ir.tir.stmt import Stmt, Store
+from intarsia_runtime.size import Dim
 
 from .aliased_rows import most_rows
 from .loops import copy_rows, seq, serial, store, vectorized
@@ -269,3 +270,10 @@ def _fill(
         return seq(own, rest)
 
     return serial(product.k, row, "k")
+
+
+def fits_panel(tiling: CpuTiling, product: Product, width: int) -> bool:
+    """Whether a block of a transposed matrix can be turned round on the stack."""
+    if isinstance(product.k, Dim) or tiling.transpose_registers is None:
+        return False
+    return product.k >= tiling.lanes and product.k * width * product.b.dtype.bytes <= PANEL_BYTES

@@ -22,11 +22,11 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from intarsia_ir.tir.expr import PrimExpr, TirVar, index, maximum, minimum, select
+from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, index, maximum, minimum, select
 from intarsia_ir.tir.stmt import IfStmt, Stmt
 
-from .loops import let_all, seq, serial
-from .tiling import tile_cost
+from .loops import cut, for_parts, let_all, seq, serial
+from .tiling import best_rows, tile_cost
 
 FEW_ROWS = 4
 """Rows of a tile whose sums are enough not to wait for each other."""
@@ -257,3 +257,13 @@ def joined_tiles(
         return let_all([(rows, size), (start, least)], body)
 
     return serial(sum((count for _, count in counts), index(0)), one, "m")
+
+
+def cover_rows(
+    rows: PrimExpr, largest: int, tile: Callable[[PrimExpr, int], Stmt], least: int
+) -> Stmt:
+    """Cover the rows, ``least`` or more, with tiles."""
+    if isinstance(rows, IntImm):
+        limit = best_rows(rows.value, largest)
+        return for_parts(cut(rows.value, limit), tile, "m")
+    return tile_versions(rows, largest, lambda sizes: for_row_tiles(rows, sizes, tile), least=least)
