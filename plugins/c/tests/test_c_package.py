@@ -8,7 +8,6 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-import tarfile
 
 import numpy as np
 import pytest
@@ -373,8 +372,8 @@ def test_the_tar_is_the_same_twice_and_builds(tmp_path):
     artifacts = [build_folder(tmp_path / f"out{n}", path, link_params=True)[1] for n in range(2)]
     first, second = (a.save(tmp_path / f"{n}.tar") for n, a in enumerate(artifacts))
     assert first.read_bytes() == second.read_bytes()
-    with tarfile.open(first) as archive:
-        archive.extractall(tmp_path / "tar", filter="data")
+    (tmp_path / "tar").mkdir()
+    subprocess.run(["tar", "-xf", str(first)], cwd=tmp_path / "tar", check=True)
     host = tmp_path / "tar" / "codegen" / "host"
     argv = ["cc", *CFLAGS, "-Iinclude", "-c", "-o", "model.o", "src/separable.c"]
     subprocess.run(argv, cwd=host, check=True)
