@@ -163,7 +163,8 @@ class Int8x4Schedules(Struct, frozen=True):
         if by_unit is not None:
             unit, moved = by_unit
             conv = work(moved, attrs.zero, copied=data.dtype.is_signed)
-            if is_packed_for(weight, unit) and _by_unit_conv(conv, unit):
+            suits = suits_matrix_unit(*matrix_unit_extents(conv), unit)
+            if is_packed_for(weight, unit) and suits:
                 loops = open_conv_loops if is_open_window(conv) else conv_loops
                 return anchor.function(loops(replace(tiling, unit=unit), conv, anchor.epilogue))
         tiling, source, _ = source
@@ -271,11 +272,6 @@ def _widened(
     tiling = replace(plain, add=int16x2.add, rows=int16x2.rows)
     words = PackedView(data, read, widened=2)
     return tiling, words, PackedView(weight, int16x2.load_weight, widened=1)
-
-
-def _by_unit_conv(conv: Convolution, unit: MatrixUnit) -> bool:
-    """Whether a matrix unit is faster than vectors."""
-    return suits_matrix_unit(*matrix_unit_extents(conv), unit)
 
 
 def is_open_window(conv: Convolution) -> bool:
