@@ -75,6 +75,14 @@ def test_half_a_file_is_removed(tmp_path: Path, number: signal.Signals, code: in
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("threads", ["", "; import threading; threading.Timer(60, id).start()"])
+def test_it_is_removed_if_nobody_has_it(tmp_path: Path, threads: str) -> None:
+    """An interrupt may come before anybody has it; and a thread may outlast the command."""
+    lost = f"NewFile(Path({str(tmp_path / 'z')!r})){threads}"
+    assert ended(tmp_path / "y", signal.SIGINT, lost) == 130
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_who_does_not_heed_is_killed_and_cleaned_up_after(tmp_path: Path) -> None:
     """Native code heeds nothing. What it leaves is removed by the next writer."""
     path, deaf = tmp_path / "y", "signal.pthread_sigmask(signal.SIG_BLOCK, [15])"

@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gc
+import os
+import sys
 import threading
 from contextlib import closing
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from intarsia_ir.writing import artifact_writer, new_file
 from intarsia_ir.writing.artifact_writer import ArtifactWriter, write_artifact
 from intarsia_ir.writing.deferred import DeferredArray, Weights
+from intarsia_ir.writing.new_file import NewFile
 from intarsia_ir.writing.stream import THREADED_BYTES
 from intarsia_runtime.artifact.archive import open_artifact
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
@@ -150,4 +157,97 @@ def test_code_that_cannot_be_written_leaves_nothing(path: Path) -> None:
         writer.begin({})
         with pytest.raises(PluginError, match="which no artifact can hold"):
             writer.commit(replace(PASSPORT, target="other"), units, {})
+    assert list(path.parent.iterdir()) == []
+
+
+REMOVES = new_file._remove.__code__
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt when a line is about to run, by the line's number among all.
+
+    Those are the lines of the modules that write an artifact, in the thread that traces.
+    """
+
+    WHERE = frozenset({artifact_writer.__file__, new_file.__file__, contextlib.__file__})
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> Interrupt | None:
+        if frame.f_code.co_filename not in self.WHERE:
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == 0 and frame.f_code is not REMOVES:  # there commands take it later
+                raise KeyboardInterrupt
+        return self
+
+    def write(self, path: Path) -> bool:
+        """Write an artifact; whether there were as many lines. In a destructor it is dropped."""
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            write_artifact(path, PASSPORT, UNITS, {"w": np.zeros(3, np.float32)})
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        return self.left <= 0
+
+
+def left_in(folder: Path) -> list[Path]:
+    """Files that stay when a thread that writes has ended."""
+    for thread in threading.enumerate():
+        if "_write" in thread.name:
+            thread.join()
+    return list(folder.iterdir())
+
+
+def test_an_interrupt_anywhere_leaves_the_whole_file_or_none(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left goes with the objects of whoever was interrupted."""
+    monkeypatch.setattr(sys, "unraisablehook", id)
+    write_artifact(path, PASSPORT, UNITS, {"w": np.zeros(3, np.float32)})
+    whole, seen, at = path.read_bytes(), {True: 0, False: 0}, 1
+    path.unlink()
+    while Interrupt(at).write(path):
+        left = left_in(path.parent)
+        if left not in ([], [path]):  # it is in a cycle
+            gc.collect()
+            left = left_in(path.parent)
+        assert left in ([], [path]), at
+        assert not left or path.read_bytes() == whole
+        seen[bool(left)] += 1
+        path.unlink(missing_ok=True)
+        at += 1
+    assert path.read_bytes() == whole
+    assert seen[False] > 100
+    assert seen[True] > 5
+
+
+def test_an_interrupt_while_the_thread_starts_leaves_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_artifact(path, PASSPORT, UNITS, {"w": np.zeros(3, np.float32)})
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_forked_process_leaves_files_of_its_parent_alone(path: Path) -> None:
+    with closing(NewFile(path)) as new:
+        child = os.fork()
+        if child == 0:
+            new.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert len(list(path.parent.iterdir())) == 1
     assert list(path.parent.iterdir()) == []

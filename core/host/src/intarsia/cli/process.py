@@ -11,7 +11,7 @@ do halves of files beside those that they were to become.
 
 An interrupt, and so a termination, is an exception wherever the main thread is. In a callback of
 Python's importing, which holds the lock of all imports, it would only be printed, and threads that
-import would wait for that lock for ever; so there, as in a destructor, it comes once more later.
+import would wait for ever; so there, as in what removes a file or a destructor, it comes later.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ import os
 import signal
 import sys
 import threading
+import weakref
+from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from intarsia_runtime.guarded import UserInterrupt
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_DROPPING = (("cb", "<frozen importlib._bootstrap>"), ("_repeat", __file__))
+_FINALIZER = ("__call__", weakref.__file__)
+_DROPPING = (("cb", "<frozen importlib._bootstrap>"), ("_repeat", __file__), _FINALIZER)
 _LATER = 0.01  # seconds
 _HEEDED = (signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else (signal.SIGTERM,)
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
@@ -104,7 +103,7 @@ class Termination:
 
 
 def _drops_exceptions(frame: FrameType | None) -> bool:
-    """Whether code is in ``_repeat``, or the callback of a lock that an import no longer needs."""
+    """Whether code is in ``_repeat``, a finalizer, or the callback of a lock of importing."""
     while frame and (frame.f_code.co_name, frame.f_code.co_filename) not in _DROPPING:
         frame = frame.f_back
     return frame is not None

@@ -142,10 +142,13 @@ class _WeightsOnTheWay:
         pieces = tensor_pieces(constants) if constants else []
         self._new = NewFile(path)
         self._archive = zipfile.ZipFile(self._new.file, "w", zipfile.ZIP_STORED)
-        self._thread = threading.Thread(target=self._write, args=(pieces,))
+        self._thread = threading.Thread(target=self._write, args=(pieces,), daemon=True)
         try:
             self._thread.start()
-        except RuntimeError:  # the system gives no more threads
+        except BaseException:  # the system gives no more threads, or an interrupt while it waits
+            self._stopped.set()
+            with suppress(RuntimeError):  # it has not begun
+                self._thread.join()
             self._remove()
             raise
 
@@ -176,8 +179,7 @@ class _WeightsOnTheWay:
         self._remove()
 
     def _remove(self) -> None:
-        with suppress(OSError):  # what could not be written is not wanted any more
-            self._archive.close()
+        self._archive.fp = None  # so it writes no end, neither now nor when it is collected
         self._new.close()
 
     def _write(self, pieces: Sequence[Piece]) -> None:

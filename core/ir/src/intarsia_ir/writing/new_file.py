@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New files that are complete or not there: written beside their place, then renamed."""
+"""New files that are complete or not there: written beside their place, then renamed.
+
+An interrupt may come anywhere, also before whoever made a file knows of it. So the file goes with
+the object that stands for it, at the latest when the process ends.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import os
 import re
 import stat
 import time
+import weakref
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -43,6 +48,7 @@ class NewFile:
         _sweep(self._path)
         while True:
             self._temporary = _temporary(self._path)
+            self._remove = weakref.finalize(self, _remove, self._temporary, os.getpid())
             try:
                 self.file: IO[bytes] = open(self._temporary, "x+b")  # noqa: SIM115  (closed below)
             except OSError as error:
@@ -78,9 +84,12 @@ class NewFile:
             self.file.close()
         self._remove()
 
-    def _remove(self) -> None:
-        with suppress(OSError):  # there is none: it has been renamed, or could not be made
-            self._temporary.unlink()
+
+def _remove(temporary: Path, writer: int) -> None:
+    """Remove a file, if there is one, in the process of its writer; not in one forked from that."""
+    if os.getpid() == writer:
+        with suppress(OSError):  # it has been renamed, or could not be made
+            temporary.unlink()
 
 
 @contextmanager
