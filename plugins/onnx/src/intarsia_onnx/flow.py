@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from msgspec import Struct
 
-from intarsia_ir.diagnostics import Span
+from intarsia_ir.diagnostics import ModelWarning, Span
 from intarsia_ir.graph.expr import Call, Expr, Function, Var, call, get_item, tensor_type
 from intarsia_ir.graph.guards import (
     Guard,
@@ -161,7 +162,37 @@ def fit_together(a: Branch, b: Branch) -> bool:
     return all(one == other for one, other in kinds)
 
 
-def fits(branch: Branch, declared: Sequence[ValueInfo]) -> bool:
+def as_declared(
+    branches: tuple[Branch, Branch], declared: Sequence[ValueInfo], is_repeated: bool
+) -> list[Branch]:
+    """Return those of two branches that give what a graph declares of its outputs.
+
+    Where it contradicts both of a node that ``is_repeated``, that is the one for more sizes.
+    """
+    fitting = [branch for branch in branches if _fits(branch, declared)]
+    contradicted = not any(_fits_open(branch, declared) for branch in fitting)
+    return [branches[1]] if is_repeated and contradicted else fitting
+
+
+def warn_of_choice(text: str, branch: Branch) -> None:
+    """Say for which sizes of inputs one of two branches is compiled alone, if it names any.
+
+    What it asks of others, as that they are not 1, a run that breaks it says.
+    """
+    sizes = "; ".join(
+        f"{guard.left} = {guard.right}"
+        for guard in branch.guards
+        if isinstance(guard.left, Dim) and guard.left.is_variable
+    )
+    if sizes:
+        message = (
+            f"{text}: it is compiled for the declared outputs alone, where {sizes};"
+            " other sizes need --shape"
+        )
+        warnings.warn(message, ModelWarning, stacklevel=2)
+
+
+def _fits(branch: Branch, declared: Sequence[ValueInfo]) -> bool:
     """Whether results have the ranks that a graph declares of its outputs."""
     return all(
         info.type is None or info.type.rank == tensor_type(value).rank
@@ -169,7 +200,7 @@ def fits(branch: Branch, declared: Sequence[ValueInfo]) -> bool:
     )
 
 
-def fits_open(branch: Branch, declared: Sequence[ValueInfo]) -> bool:
+def _fits_open(branch: Branch, declared: Sequence[ValueInfo]) -> bool:
     """Whether results of the declared ranks are open where the graph declares an open size."""
     pairs = [
         (info.type.shape, tensor_type(value).shape)

@@ -28,7 +28,7 @@ from .broadcasts import bound
 from .builder import STATIC_HINT, Builder
 from .context import Converter, Diverging, NodeContext
 from .converters.sequences import TAKE_SEQUENCES, is_sequence
-from .flow import Branch, Flow, chosen, fit_together, fits, fits_open
+from .flow import Branch, Flow, as_declared, chosen, fit_together, warn_of_choice
 from .fold import ConstantFolder
 from .forms import import_forms
 from .graph import Graph, Model, Node, ValueInfo
@@ -204,15 +204,15 @@ class Importer:
         if len(both) == 2 and tensors and scope.outer is not None:
             raise Diverging(fork.message, fork.condition, (both[0], both[1]))
         if len(both) == 2:
-            fitting = [trial for trial in both if fits(trial, scope.graph.outputs)]
-            contradicted = not any(fits_open(trial, scope.graph.outputs) for trial in fitting)
-            both = both[1:] if fork.is_repeated and contradicted else fitting
+            both = as_declared((both[0], both[1]), scope.graph.outputs, fork.is_repeated)
         if len(both) != 1:
             fork.where = fork.where or str(node.span)
             self._problems.append(fork)
             return [None] * len(scope.graph.outputs)
         require_all(both[0].guards)
         require_all(chosen(self._folder, fork.condition, both[0] is trials[0], node.span))
+        if None not in trials:
+            warn_of_choice(fork.message, both[0])
         return [*both[0].results]
 
     def _broadcast(self, scope: ImportScope) -> list[Expr | None] | None:
