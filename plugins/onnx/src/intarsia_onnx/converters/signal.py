@@ -46,10 +46,7 @@ def dft(node: NodeContext) -> Expr:
     if not isinstance(length, int):
         raise node.unsupported("DFT of a signal whose length is known only at run time")
     inverse, onesided = bool(node.integer("inverse", 0)), bool(node.integer("onesided", 0))
-    if inverse and not onesided:
-        # What cancels out is rounding noise of NumPy's transform in ONNX's tests, and 0 here.
-        raise node.unsupported("DFT back from all frequencies")
-    real = inverse
+    real = inverse and onesided
     usual = 2 * (length - 1) if real else length
     count = usual if node.optional(1) is None else node.required_integer(1, "the length")
     if count < 1:
