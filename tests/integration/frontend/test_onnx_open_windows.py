@@ -142,3 +142,12 @@ def test_columns_put_back_into_an_image(attrs: dict) -> None:
     imports = [helper.make_opsetid("", 18)]
     data = helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
     check(data, [shape])
+
+
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+def test_a_transposed_window_shorter_than_its_step_is_not_continued(auto: str) -> None:
+    attrs = {"auto_pad": auto, "strides": [2, 3], "dilations": [1, 2]}
+    data = model("ConvTranspose", ["N", 4, "H", "W"], (4, 3, 1, 2), **attrs)
+    check(data, [(1, 4, 5, 7), (2, 4, 1, 3)])
+    data = model("ConvTranspose", ["N", 4, "H", "W"], (4, 3, 1, 1), **attrs)
+    check(data, [(1, 4, 5, 7), (2, 4, 1, 3)])

@@ -163,16 +163,16 @@ def test_transposed_convolutions_that_keep_the_size_take_open_images(
     nodes = [node("ConvTranspose", "x w", **attrs)]
     with collecting_guards():
         main = from_onnx(model(nodes, {"x": (1, 2, "H", "W")}, weights={"w": taps})).main
-    assert main.body.type.shape == (1, 3, stride * H, stride * W)
+    short = max(stride - kernel - more, 0)  # by which a window is shorter than its step
+    assert main.body.type.shape == (1, 3, stride * H - short, stride * W - short)
     for height, width in ((1, 4), (5, 3)):
         x = np.random.default_rng(2).random((1, 2, height, width), np.float32)
         fixed = model(nodes, {"x": x.shape}, weights={"w": taps})
         (wanted,) = evaluate(from_onnx(fixed).main, {"x": x})
         (found,) = evaluate(main, {"x": x})
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
-        if kernel >= stride:
-            (theirs,) = ort.InferenceSession(fixed.SerializeToString()).run(None, {"x": x})
-            np.testing.assert_allclose(found, theirs, rtol=1e-5)
+        (theirs,) = ort.InferenceSession(fixed.SerializeToString()).run(None, {"x": x})
+        np.testing.assert_allclose(found, theirs, rtol=1e-5)
 
 
 @pytest.mark.parametrize("k", [-2, 0, 1, 9])

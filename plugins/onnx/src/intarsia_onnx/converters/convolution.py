@@ -39,7 +39,11 @@ def _kernel(node: NodeContext, index: int = 1) -> tuple[int, ...]:
 
 
 def conv_transpose(node: NodeContext) -> Expr:
-    """Convert ConvTranspose; ``output_shape`` and ``auto_pad`` become padding."""
+    """Convert ConvTranspose; ``output_shape`` and ``auto_pad`` become padding.
+
+    A result that is shorter than ``output_shape`` grows; one that is shorter than ``auto_pad`` asks
+    for does not, as in ONNX Runtime.
+    """
     window = read_window(node, _kernel(node), own_padding=True)
     spatial = len(window.kernel)
     extra = node.integers("output_padding", (0,) * spatial)
@@ -71,7 +75,7 @@ def _transposed_padding(
     for more, total in zip(extra, _cut(node, window, extra), strict=True):
         small, large = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
         padding.append((small, large) if auto == "SAME_UPPER" else (large, small))
-        grown.append(more + max(-total, 0))
+        grown.append(more + (max(-total, 0) if node.has("output_shape") else 0))
     return tuple(padding), tuple(grown)
 
 
