@@ -100,6 +100,12 @@ def larger(data: Expr, size: int, stride: int, low: int, more: int = 0) -> Expr:
     return apply("nn.conv_transpose", data, weight(8, 5, size, size), weight(5), **attrs)
 
 
+def between_convolutions(data: Expr, *sizes: int) -> Expr:
+    """A transposed convolution whose data and whose result are channels last."""
+    grown = apply("nn.relu", larger(conv(data, weight(8, 8, 1, 1)), *sizes))
+    return conv(grown, weight(4, 5, 3, 3), **padded(1))
+
+
 GRAPHS: dict[str, Callable[[Expr], Expr]] = {
     "point": lambda a: apply("nn.relu", conv(a, weight(11, 8, 1, 1), weight(11))),
     "point with steps": lambda a: conv(a, weight(11, 8, 1, 1), strides=(2, 3)),
@@ -129,6 +135,8 @@ GRAPHS: dict[str, Callable[[Expr], Expr]] = {
     "transposed, uneven": lambda a: larger(a, 3, 2, 1, 1),
     "transposed, no steps": lambda a: larger(a, 3, 1, 1),
     "network": network,
+    "transposed between convolutions": lambda a: between_convolutions(a, 2, 2, 0),
+    "uneven between convolutions": lambda a: between_convolutions(a, 3, 2, 1, 1),
 }
 
 
@@ -156,6 +164,21 @@ def test_indices_of_one_open_image_join_with_arrays_of_none() -> None:
     assert (first.value, second.value, row.op, row.a) == (0, 0, BinaryOp.FLOOR_DIV, number)
     assert isinstance(column, Binary)
     assert (column.op, column.a) == (BinaryOp.FLOOR_MOD, number)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("transposed between convolutions", 3),  # to channels last, the shuffle, and back
+        ("uneven between convolutions", 3),
+        ("transposed, side by side", 2),  # the shuffle gives the model's layout
+        ("transposed, uneven", 3),
+    ],
+)
+def test_pixels_are_shuffled_channels_last(name: str, count: int) -> None:
+    _, made = lowered(name)
+    kernels = [kernel.name for kernel in made.module.functions]
+    assert sum("transpose" in name for name in kernels) == count, kernels
 
 
 @pytest.mark.parametrize("name", ["3x3", "residual of one channel vector", "of pooled images"])
@@ -203,7 +226,7 @@ def line_conv(data: Expr) -> Expr:
         ("activations between", 2),
         ("a residual", 2),
         ("bias and scale of channels", 2),
-        ("a transposed one between", 3),
+        ("a transposed one between", 2),
         ("rows of a product", 1),
         ("a sum that no convolution takes", 2),
     ],

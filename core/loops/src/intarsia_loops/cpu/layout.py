@@ -99,6 +99,7 @@ from .relayout import (
     reshaped,
 )
 from .repeated_pixels import repeated_pixels
+from .shuffled_pixels import shuffled_pixels
 from .tiling import CpuTiling, block_width, window_width
 
 _FLOATS = (DType.FLOAT32,)
@@ -199,6 +200,9 @@ class _Layout(Struct):
         repeated = repeated_pixels(node, self.last)
         if repeated is not None:
             return self._set(node, repeated)
+        shuffled = shuffled_pixels(node, self.last, self.users)
+        if shuffled is not None:
+            return self._set(node, shuffled[0]) if shuffled[1] else self._keep(node, shuffled[0])
         ready = [arg for arg in node.args if arg in self.last and arg not in self.first]
         if ready and follows_lines(node, self.users, self.last):
             return self._elementwise(node)
