@@ -97,19 +97,27 @@ def users_of(function: Function) -> Users:
 
 def is_used_in_planes(node: Expr, users: Users) -> bool:
     """Whether a value is wanted in the model's layout only, by element-wise operators or itself."""
-    for user in users.get(node, ()):
-        if isinstance(user, Tuple):
-            continue
-        if not isinstance(user, Call):
-            return False
-        if user.op is Reshape:
-            continue
-        if user.op.kind is not OpKind.ELEMWISE or not is_used_in_planes(user, users):
-            return False
-        others = [arg for arg in user.args if arg is not node]
-        if any(not isinstance(arg, Constant) and tensor_type(arg).rank > 2 for arg in others):
-            return False
+    seen, waiting = {node}, [node]
+    while waiting:
+        value = waiting.pop()
+        for user in users.get(value, ()):
+            if isinstance(user, Tuple):
+                continue
+            if not isinstance(user, Call):
+                return False
+            if user.op is Reshape:
+                continue
+            others = [arg for arg in user.args if arg is not value]
+            if user.op.kind is not OpKind.ELEMWISE or any(map(_is_large, others)):
+                return False
+            if user not in seen:
+                seen.add(user)
+                waiting.append(user)
     return True
+
+
+def _is_large(operand: Expr) -> bool:
+    return not isinstance(operand, Constant) and tensor_type(operand).rank > 2
 
 
 def follows_lines(node: Call, users: Users, last: Collection[Expr]) -> bool:
@@ -144,11 +152,17 @@ def is_line_as_image(node: Call) -> bool:
 
 def _leads_to_line(node: Expr, users: Users) -> bool:
     """Whether a one-dimensional convolution takes a value, perhaps behind element-wise ones."""
-    for user in users.get(node, ()):
-        if isinstance(user, Call) and tensor_type(node).rank == 3:
-            is_elementwise = user.op.kind is OpKind.ELEMWISE and isinstance(user.type, TensorType)
-            if user.op is Conv or (is_elementwise and _leads_to_line(user, users)):
+    seen, waiting = {node}, [node]
+    while waiting:
+        value = waiting.pop()
+        for user in users.get(value, ()):
+            if not isinstance(user, Call) or tensor_type(value).rank != 3 or user in seen:
+                continue
+            if user.op is Conv:
                 return True
+            if user.op.kind is OpKind.ELEMWISE and isinstance(user.type, TensorType):
+                seen.add(user)
+                waiting.append(user)
     return False
 
 

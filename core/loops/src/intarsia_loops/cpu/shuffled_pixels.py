@@ -68,7 +68,7 @@ def shuffled_pixels(
     n, _, h, w = tensor_type(image).shape
     channels, rows, columns = parts[order.channels - 1], parts[order.rows - 1], parts[order.rows]
     apart = reshaped(last[image], (n, h, w, *parts))
-    if _is_result(node, users):
+    if is_result(node, users):
         axes = order.to_first
         if axes is None:
             return None
@@ -99,14 +99,18 @@ def _shuffled(node: Call) -> tuple[Expr, _Order, tuple[Size, ...]] | None:
     return None
 
 
-def _is_result(node: Expr, users: Users) -> bool:
+def is_result(node: Expr, users: Users) -> bool:
     """Whether nothing but element-wise operators lies between a value and the model's results."""
-    for user in users.get(node, ()):
-        if isinstance(user, Tuple):
-            continue
-        if not isinstance(user, Call):
-            return False
-        is_simple = user.op is Reshape or user.op.kind is OpKind.ELEMWISE
-        if not is_simple or not _is_result(user, users):
-            return False
+    seen: set[Expr] = set()
+    waiting = [node]
+    while waiting:
+        for user in users.get(waiting.pop(), ()):
+            if isinstance(user, Tuple) or user in seen:
+                continue
+            if not isinstance(user, Call):
+                return False
+            if user.op is not Reshape and user.op.kind is not OpKind.ELEMWISE:
+                return False
+            seen.add(user)
+            waiting.append(user)
     return True
