@@ -54,6 +54,7 @@ from intarsia_ir.tir.expr import (
 from intarsia_ir.tir.tensor import Tensor
 from intarsia_runtime.dtype import DType
 
+from .joined_words import TOP_BITS, join
 from .packing import INT8_PER_WORD, pack_int8x4, unpack_int8x4
 
 Array = np.ndarray
@@ -62,9 +63,6 @@ _MOST_STEPS = 4
 
 _CACHED_BYTES = 16 * 1024
 """Half of a first-level cache; eight rows of data take as much as the words of a block."""
-_TOP_BITS = np.uint64(0x8080_8080_8080_8080)
-_DISTANCES = range(1, 33)
-"""How far apart among the words without a partner they are tried, round by round."""
 
 
 AddProducts: TypeAlias = Callable[[PrimExpr, Sequence[PrimExpr], Sequence[PrimExpr]], PrimExpr]
@@ -172,13 +170,13 @@ def _classes(weight: Array, *, signed: bool) -> _Classes:
     whole = high + low
     halves = _lanes((whole >> 1) + (whole & 1))
     lanes = np.concatenate([_lanes(high), _lanes(low)])
-    is_plain = ~is_alone & (np.bitwise_or.reduce(lanes) & _TOP_BITS == 0)
+    is_plain = ~is_alone & (np.bitwise_or.reduce(lanes) & TOP_BITS == 0)
     numbers: Array = np.arange(count)
     partner, of_block = numbers.copy(), numbers // max(words, 1)
     if signed:
         is_plain[:] = False
-    _join(lanes, of_block, np.flatnonzero(is_plain), partner)
-    _join(halves, of_block, np.flatnonzero(~is_plain & ~is_alone), partner)
+    join(lanes, of_block, np.flatnonzero(is_plain), partner)
+    join(halves, of_block, np.flatnonzero(~is_plain & ~is_alone), partner)
     # Words in the order of their places, pairs in that of the first of them.
     first: Array = np.minimum(partner, numbers)
     kind: Array = np.where(is_plain, 0, 2) + (partner == numbers)
@@ -197,42 +195,6 @@ def _lanes(values: Array) -> Array:
     """Return ``[words, ...]`` of bytes as ``[n, words]`` of eight lanes each."""
     eights = np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint64)
     return np.ascontiguousarray(eights.T)
-
-
-def _join(lanes: Array, block: Array, rest: Array, partner: Array) -> None:
-    """Join words of a block whose lanes do not pass 127 together.
-
-    Each round tries all words that are left with those some distance on, so it takes a few
-    operations on arrays: a few rounds join nearly all that an exhaustive search would. An array for
-    each eight lanes, and numbers instead of masks, halve the time of one array of all.
-
-    Args:
-        lanes: ``[n, words]``: eight lanes in an integer, each below 128.
-        block: Of each word.
-        rest: The words that may be joined.
-        partner: Of each word; written.
-    """
-    parts, block = [part[rest] for part in lanes], block[rest]
-    for distance in _DISTANCES:
-        size = len(rest) // (2 * distance) * 2 * distance
-        fits = np.equal(*_sides(block[:size], distance))
-        over = np.zeros(fits.shape, np.uint64)
-        for part in parts:
-            over |= np.add(*_sides(part[:size], distance))
-        fits &= over & _TOP_BITS == 0
-        number = np.flatnonzero(fits)
-        first = number + number // distance * distance
-        partner[rest[first]], partner[rest[first + distance]] = rest[first + distance], rest[first]
-        is_left = np.ones(len(rest), bool)
-        is_left[first] = is_left[first + distance] = False
-        left = np.flatnonzero(is_left)
-        parts, block, rest = [part[left] for part in parts], block[left], rest[left]
-
-
-def _sides(values: Array, distance: int) -> tuple[Array, Array]:
-    """Return the values of the first of each pair of words some distance apart, and the others'."""
-    pairs = values.reshape(-1, 2, distance)
-    return pairs[:, 0], pairs[:, 1]
 
 
 def unpack_ordered(packed: Array, depth: int) -> Array:
