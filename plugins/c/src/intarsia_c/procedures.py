@@ -22,6 +22,11 @@ from .dot_micro_kernels import dot_micro_kernel_arguments, print_dot_micro_kerne
 from .float_micro_kernels import float_micro_kernel_arguments, print_float_micro_kernel
 from .row_kernels import print_row_kernel, row_kernel_arguments
 from .row_panels import panel_arguments, panel_helpers, print_panel, print_panel_helper
+from .vector_dot_kernels import (
+    VECTOR_INCLUDES,
+    print_vector_dot_kernel,
+    vector_dot_kernel_arguments,
+)
 
 _INCLUDES = """\
 #if defined(__ARM_FEATURE_MVE)
@@ -55,6 +60,7 @@ _FAMILIES = (
     _Family(row_kernel_arguments, print_row_kernel),
     _Family(depthwise_kernel_arguments, print_depthwise_kernel),
     _Family(panel_arguments, print_panel),
+    _Family(vector_dot_kernel_arguments, print_vector_dot_kernel),
 )
 
 
@@ -86,4 +92,5 @@ def print_procedures(names: Iterable[str]) -> tuple[str, ...]:
     texts = [print_panel_helper(helper) for helper in helpers]
     families = ((name, _family(name)) for name in wanted)
     texts += [family.text(name) for name, family in families if family is not None]
-    return (_INCLUDES, *texts) if texts else ()
+    has_vectors = any(vector_dot_kernel_arguments(name) is not None for name in wanted)
+    return (VECTOR_INCLUDES if has_vectors else _INCLUDES, *texts) if texts else ()

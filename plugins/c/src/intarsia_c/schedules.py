@@ -29,6 +29,7 @@ from .float_micro_kernels import float_micro_kernel
 from .row_schedules import RowSchedules
 from .target import COptions
 from .toolchain import ZMM_BYTES, vector_bytes, vector_type_bytes
+from .vector_dot_kernels import vector_dot_kernel
 
 _SQUARE = 4
 _SMALL_STRIP = 6 * 1024  # a few rows of an image: such machines have 64 KiB or little more
@@ -52,7 +53,7 @@ def cpu_tiling(options: COptions, dtype: DType = DType.FLOAT32) -> CpuTiling:
         row_kernel = float_micro_kernel if options.has_mve and dtype is DType.FLOAT32 else None
         return CpuTiling(lanes, 2, strip_bytes=_SMALL_STRIP, int8x4=int8x4, row_kernel=row_kernel)
     # C compilers find better instructions for the sum of a single row than four bytes by shifts.
-    int8x4 = Int8x4(load_word, dot4_by_shifts, least_rows=4)
+    int8x4 = Int8x4(load_word, dot4_by_shifts, least_rows=4, micro_kernel=vector_dot_kernel)
     lanes, size = max(1, vector_bytes(options) // dtype.bytes), vector_type_bytes(options)
     return CpuTiling(lanes, 6, int8x4=int8x4, vector_types=0 < size < ZMM_BYTES)
 

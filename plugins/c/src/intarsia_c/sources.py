@@ -88,7 +88,7 @@ def print_sources(
     region: RegionCall | None = None,
     functions: Functions | None = None,
 ) -> str:
-    """Return the text; it includes the named header and ``<math.h>``, and nothing else.
+    """Return the text; it includes the named header, ``<math.h>``, and headers of intrinsics.
 
     Args:
         module: What the backend compiles.

@@ -46,7 +46,7 @@ from .loops import load, seq, serial, store, unrolled, vectorized
 from .ordered_tiles import OrderedWords
 from .prefetch import OpenWeightPrefetch, WeightPrefetch, with_prefetch
 from .row_pairs import lane_loops
-from .tile_stores import stored_lanes, tile_stores
+from .tile_stores import stored_lanes, stored_rows, tile_stores
 from .tiling import CpuTiling
 
 MIN_ACCUMULATORS = 8
@@ -113,9 +113,28 @@ def register_tile(
 
     start, body = (initial, nest(())) if words is None else words.tile(acc, rows, lanes, fetched)
     stored = (rows, columns, stored_lanes(tiling, epilogue, dtype))
-    last = tile_stores(acc, stored, epilogue, is_looped=is_one_of_several)
+    last = _stored(tiling, acc, stored, epilogue, is_looped=is_one_of_several)
     near = operands_fetched(tiling, epilogue, (rows, columns, lanes), dtype)
-    return Allocate(acc, seq(*near, _cleared(acc, lanes, start), body, last))
+    return Allocate(acc, seq(*near, _cleared(tiling, acc, start), body, last))
+
+
+def _has_sums_in_memory(tiling: CpuTiling) -> bool:
+    """Whether a procedure reads and writes vectors of sums: loops over rows cost no more then."""
+    return tiling.micro_kernel is not None and tiling.lanes > 1
+
+
+def _stored(
+    tiling: CpuTiling,
+    acc: Buffer,
+    stored: tuple[int, int, int],
+    epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
+    *,
+    is_looped: bool,
+) -> Stmt:
+    """Run the epilogue on all sums; ``stored``: rows, columns and lanes."""
+    if _has_sums_in_memory(tiling):
+        return stored_rows(acc, stored, epilogue)
+    return tile_stores(acc, stored, epilogue, is_looped=is_looped)
 
 
 def _accumulators(rows: int, columns: int, lanes: int, dtype: DType) -> Buffer:
@@ -136,13 +155,20 @@ def _added(tiling: CpuTiling, total: PrimExpr, a: PrimExpr, b: PrimExpr) -> Prim
 
 
 def _cleared(
-    acc: Buffer, lanes: int, initial: Callable[[PrimExpr, PrimExpr], PrimExpr] | None
+    tiling: CpuTiling,
+    acc: Buffer,
+    initial: Callable[[PrimExpr, PrimExpr], PrimExpr] | None,
 ) -> Stmt:
     """Set all accumulators to zero, or to what their sums start from."""
-    zero = const(0, acc.dtype)
-    return _each_accumulator(
-        acc, lanes, lambda r, c: store(acc, (r, c), zero if initial is None else initial(r, c))
-    )
+    zero, lanes = const(0, acc.dtype), tiling.lanes
+
+    def clear(r: PrimExpr, c: PrimExpr) -> Stmt:
+        return store(acc, (r, c), zero if initial is None else initial(r, c))
+
+    if _has_sums_in_memory(tiling):
+        rows, columns = acc.shape
+        return stored_rows(acc, (rows, columns, lanes), lambda r, c, _: clear(r, c))
+    return _each_accumulator(acc, lanes, clear)
 
 
 def operands_fetched(

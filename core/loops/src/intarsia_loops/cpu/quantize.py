@@ -187,7 +187,9 @@ def _byte_sums(
     weight, x_zero = weight_and_zero
     depthwise = is_depthwise_weight(plain, weight)
     if not depthwise:
-        whole = tiling.int8x4 is not None and tiling.int8x4.micro_kernel is not None
+        # A procedure that multiplies few columns at a time is called once a window.
+        int8x4 = tiling.int8x4
+        whole = int8x4 is not None and int8x4.micro_kernel is not None and int8x4.columns > 0
         windows = row_windows(plain, source, weight, x_zero, whole=whole)
         plain, source, weight = windows or (plain, source, weight)
     outputs, _, kh, kw = weight.shape
