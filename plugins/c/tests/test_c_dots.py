@@ -49,6 +49,20 @@ def test_every_vector_form_adds_to_the_sums(tmp_path, kind, tile, form):
     adds_to_the_sums(tmp_path, f"ix_vector_dots_{kind}8", tile, FORMS[form])
 
 
+@pytest.mark.parametrize(
+    ("triple", "is_called"), [("x86_64-linux-gnu", True), ("aarch64-linux-gnu", False)]
+)
+def test_layers_share_vector_forms_on_x86(tmp_path, triple, is_called):
+    x = np.random.default_rng(8).normal(size=(1, 3, 7, 6)).astype(np.float32)
+    onnx.save(corners(x, np.int8), tmp_path / "corners.onnx")
+    artifact = intarsia.build(
+        tmp_path / "corners.onnx", target=f"c -mtriple={triple} -freestanding -prefix=net",
+        executor=Executor("aot"), runtime=Runtime("c", {"link-params": True}),
+    )  # fmt: skip
+    source = (artifact.save(f"{tmp_path}/net/") / "src" / "net.c").read_text()
+    assert ("ix_vector_dots_i8_" in source) is is_called
+
+
 def test_columns_without_vectors_are_plain():
     (*_, text) = print_procedures(["ix_vector_dots_u8_2x3of3"])
     assert "_mm" not in text

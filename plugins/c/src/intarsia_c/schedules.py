@@ -53,7 +53,8 @@ def cpu_tiling(options: COptions, dtype: DType = DType.FLOAT32) -> CpuTiling:
         row_kernel = float_micro_kernel if options.has_mve and dtype is DType.FLOAT32 else None
         return CpuTiling(lanes, 2, strip_bytes=_SMALL_STRIP, int8x4=int8x4, row_kernel=row_kernel)
     # C compilers find better instructions for the sum of a single row than four bytes by shifts.
-    int8x4 = Int8x4(load_word, dot4_by_shifts, least_rows=4, micro_kernel=vector_dot_kernel)
+    micro_kernel = vector_dot_kernel if options.is_x86 else None
+    int8x4 = Int8x4(load_word, dot4_by_shifts, least_rows=4, micro_kernel=micro_kernel)
     lanes, size = max(1, vector_bytes(options) // dtype.bytes), vector_type_bytes(options)
     return CpuTiling(lanes, 6, int8x4=int8x4, vector_types=0 < size < ZMM_BYTES)
 

@@ -13,6 +13,7 @@ _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _WITH_MVE = frozenset({"cortex-m52", "cortex-m55", "cortex-m85"})
 _WITH_DSP = frozenset({"cortex-m4", "cortex-m7", "cortex-m33", "cortex-m35p"}) | _WITH_MVE
 _M_PROFILE = re.compile(r"armv(?:6s?-m|7e?-m|8(?:\.[0-9]+)?-m)\b")
+_X86 = frozenset({"x86_64", "i686", "i586", "i386"})
 _MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
 
 
@@ -44,6 +45,11 @@ class COptions:
         """Whether the code is for a processor of Arm's M profile."""
         words = self.mcpu.startswith("cortex-m") or self.mtriple.startswith("thumb")
         return words or _M_PROFILE.match(self.march) is not None
+
+    @property
+    def is_x86(self) -> bool:
+        """Whether the code is for a processor of x86."""
+        return (self.mtriple or this_machine()).split("-")[0] in _X86
 
     @property
     def has_mve(self) -> bool:

@@ -198,26 +198,22 @@ class _VectorTile:
         return lines
 
     def plain(self) -> list[str]:
-        """Return loops over lanes that a compiler makes vectors of."""
+        """Return loops over lanes that a compiler makes vectors of: an array for each vector."""
         whole = self.columns % _PLAIN_COLUMNS == 0
         lanes = _PLAIN_COLUMNS if whole else self.columns
-        lines: list[str] = []
-        for first in range(0, self.columns, lanes):
-            body = [f"int32_t s{r}[{lanes}];" for r in self.rows]
-            loop = f"for (int v = 0; v < {lanes}; ++v) {{"
-            places = [(r, f"sums[{r * self.columns + first} + v]") for r in self.rows]
-            body += [loop, *(f"    s{r}[v] = {place};" for r, place in places), "}"]
-            body += ["for (intptr_t k = 0; k < quads; ++k) {", f"    {loop}"]
-            body.append(f"        const int32_t w = right[k * {self.width} + {first} + v];")
-            body += [
-                f"        const int32_t w{i} = (int32_t)((uint32_t)w << {24 - 8 * i}) >> 24;"
-                for i in range(4)
-            ]
+        columns = range(0, self.columns, lanes)
+        places = [(f"s{r}_{c}", r * self.columns + c) for r in self.rows for c in columns]
+        loop = f"for (int v = 0; v < {lanes}; ++v) {{"
+        body = [f"int32_t {name}[{lanes}];" for name, _ in places]
+        body += [loop, *(f"    {name}[v] = sums[{at} + v];" for name, at in places), "}"]
+        body += ["for (intptr_t k = 0; k < quads; ++k) {", f"    {loop}"]
+        flip = " ^ 128" if self.signed else ""
+        for c in columns:
+            body.append(f"        const int32_t w{c} = right[k * {self.width} + {c} + v];")
+            weights = [f"((int32_t)((uint32_t)w{c} << {24 - 8 * i}) >> 24)" for i in range(4)]
             for r in self.rows:
-                flip = " ^ 128" if self.signed else ""
-                terms = [f"(a{r}[4 * k + {i}]{flip}) * w{i}" for i in range(4)]
-                body.append(f"        s{r}[v] += {' + '.join(terms)};")
-            body += ["    }", "}"]
-            body += [loop, *(f"    {place} = s{r}[v];" for r, place in places), "}"]
-            lines += ["    {", *(f"        {line}" for line in body), "    }"]
-        return lines
+                terms = [f"(a{r}[4 * k + {i}]{flip}) * {weights[i]}" for i in range(4)]
+                body.append(f"        s{r}_{c}[v] += {' + '.join(terms)};")
+        body += ["    }", "}"]
+        body += [loop, *(f"    sums[{at} + v] = {name}[v];" for name, at in places), "}"]
+        return ["    {", *(f"        {line}" for line in body), "    }"]
