@@ -17,14 +17,16 @@ Array = np.ndarray
 TOP_BITS = np.uint64(0x8080_8080_8080_8080)
 """Of each lane the bit that is set if it passes 127."""
 
-_MOST_WORDS = 128
+_MOST_WORDS = 64
 """Words of a part: an edge is tried for each two of them."""
-_FEW_WORDS = 64
+_FEW_WORDS = 32
 """The same of blocks with more than two large parts, whose words find partners in any."""
-_EDGES = 1 << 18
-"""Edges that are looked at together: 2 MiB of lanes stay in the cache."""
+_EDGES = 1 << 15
+"""Edges that are tried together: 256 KiB of lanes stay in the cache."""
+_PARTS = 256
+"""Parts that are matched together: a step is a few operations on arrays, whatever their size."""
 _NO_PARTNER = np.int16(1 << 14)
-"""Degree of a word that can have no partner, more than any other."""
+"""Degree of a word that can have no partner, or a little less; more than any other."""
 _DISTANCES = range(1, 33)
 """How far apart among the words without a partner they are tried, round by round."""
 
@@ -41,9 +43,8 @@ def join(lanes: Array, block: Array, rest: Array, partner: Array) -> None:
     if not len(rest):
         return
     parts = _parts(block[rest], rest)
-    step = max(1, _EDGES // parts.shape[1] ** 2)
-    for first in range(0, len(parts), step):
-        _match(lanes, parts[first : first + step], partner)
+    for first in range(0, len(parts), _PARTS):
+        _match(lanes, parts[first : first + _PARTS], partner)
     _join_distant(lanes, block, rest[partner[rest] == rest], partner)
 
 
@@ -63,22 +64,23 @@ def _parts(block: Array, words: Array) -> Array:
 
 def _match(lanes: Array, words: Array, partner: Array) -> None:
     """Match the words of each part, those with the fewest partners first."""
-    fits = _fits(lanes, words)
+    fits = np.empty((*words.shape, words.shape[1]), bool)
+    step = max(1, _EDGES // words.shape[1] ** 2)
+    for first in range(0, len(words), step):
+        fits[first : first + step] = _fits(lanes, words[first : first + step])
     degree: Array = fits.sum(axis=2, dtype=np.int16)
     degree[degree == 0] = _NO_PARTNER
+    part: Array = np.arange(len(words))
     for _ in range(words.shape[1] // 2):
-        part: Array = np.arange(len(words))
-        one: Array = degree.argmin(axis=1)
-        other: Array = np.where(fits[part, one], degree, _NO_PARTNER).argmin(axis=1)
-        is_found = fits[part, one, other]
+        one: Array = degree[part].argmin(axis=1)
+        left: Array = np.where(fits[part, one], degree[part], _NO_PARTNER)
+        other: Array = left.argmin(axis=1)
+        is_found: Array = left[np.arange(len(part)), other] < _NO_PARTNER // 2
         if not is_found.all():
-            one, other, part = one[is_found], other[is_found], part[: is_found.sum()]
-            words, fits, degree = words[is_found], fits[is_found], degree[is_found]
+            one, other, part = one[is_found], other[is_found], part[is_found]
         first, second = words[part, one], words[part, other]
         partner[first], partner[second] = second, first
-        for taken in (one, other):
-            degree -= fits[part, taken]
-            fits[part, :, taken] = False
+        degree[part] -= fits[part, one].view(np.int8) + fits[part, other].view(np.int8)
         degree[degree <= 0] = _NO_PARTNER
         degree[part, one] = degree[part, other] = _NO_PARTNER
 
@@ -86,9 +88,11 @@ def _match(lanes: Array, words: Array, partner: Array) -> None:
 def _fits(lanes: Array, words: Array) -> Array:
     """Return ``[parts, most, most]``: whether two words of a part fit together."""
     over = np.zeros((*words.shape, words.shape[1]), np.uint64)
+    total = np.empty_like(over)
     for lane in lanes:
         own: Array = np.where(words < 0, TOP_BITS, lane[words])
-        over |= own[:, :, None] + own[:, None, :]
+        np.add(own[:, :, None], own[:, None, :], out=total)
+        over |= total
     is_word = words >= 0
     fits = (over & TOP_BITS == 0) & is_word[:, :, None] & is_word[:, None, :]
     fits &= ~np.eye(words.shape[1], dtype=bool)
