@@ -24,7 +24,7 @@ from intarsia_ir.tir.expr import (
     Load,
     PrimExpr,
 )
-from intarsia_ir.tir.forward import MOST_SCALAR, is_passed_scalar
+from intarsia_ir.tir.forward import LEAST_SCALAR, MOST_SCALAR, is_passed_scalar
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_runtime.dtype import DType
 
@@ -39,6 +39,7 @@ _ROUNDING_LANES = (1, 4, 8, 16)  # of vectors that x86 rounds to int32 with one 
 
 _LARGEST = 2.0**127  # about that of float32
 _MOST_ADDED = 2**14  # to 16 bits, and what is limited then is beyond those of a byte
+_MOST_CONVERTED = 2.0**30  # that int32 certainly has
 _PACKED_LANES = 8  # of a vector of AVX2
 
 
@@ -139,8 +140,15 @@ def _size_of(expr: PrimExpr) -> float:
             return bound_of(expr.a) + bound_of(expr.b)
         case Binary(op=BinaryOp.MUL):
             return bound_of(expr.a) * bound_of(expr.b)
+        case Binary(op=BinaryOp.DIV) if least := _least_of(expr.b):
+            return bound_of(expr.a) / least
         case _:
             return math.nan
+
+
+def _least_of(expr: PrimExpr) -> float:
+    """Return what the size of a scalar is certain to reach; 0 if nothing is known."""
+    return LEAST_SCALAR if is_passed_scalar(expr) else abs(number_of(expr) or 0.0)
 
 
 def emit_rounded_integer(
@@ -201,18 +209,19 @@ def _packed(w: FunctionWriter, value: str, found: Rounded, zero: str) -> str:
     """Round a vector of AVX2 to bytes by instructions that saturate.
 
     ``vcvtps2dq`` makes NaN and what is too small the least integer, which saturates as it should;
-    what is too large is limited before. ``vpackssdw`` and ``vpackuswb`` take the halves of the
-    vector, so a vector takes six instructions. (LLVM truncates integers without saturation: by two
-    limits, and two ``vpshufb`` for one ``vpackssdw``.)
+    what may be too large for an integer is limited before. ``vpackssdw`` and ``vpackuswb`` take the
+    halves of the vector, so a vector takes six instructions at most. (LLVM truncates integers
+    without saturation: by two limits, and two ``vpshufb`` for one ``vpackssdw``.)
     """
     lanes = _PACKED_LANES
     old, wide = register_type(_FLOAT, lanes), register_type(DType.INT32, lanes)
     signed = found.kind.is_signed
-    if signed:
-        value = _without_nan(w, value, found, lanes, zero)
-    most = _bound(w, 127 if signed else 255, found, lanes, zero)
-    above = w.emit(f"fcmp ogt {old} {value}, {most}")
-    value = w.emit(f"select {vector_type('i1', lanes)} {above}, {old} {most}, {old} {value}")
+    if not bound_of(found.x) <= _MOST_CONVERTED:
+        if signed:
+            value = _without_nan(w, value, found, lanes, zero)
+        most = _bound(w, 127 if signed else 255, found, lanes, zero)
+        above = w.emit(f"fcmp ogt {old} {value}, {most}")
+        value = w.emit(f"select {vector_type('i1', lanes)} {above}, {old} {most}, {old} {value}")
     convert = w.declarations.use(wide, "llvm.x86.avx.cvt.ps2dq.256", (old,))
     whole = w.emit(f"call {wide} {convert}({old} {value})")
     quarter, half, bytes_ = (
