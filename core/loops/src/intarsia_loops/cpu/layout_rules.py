@@ -7,7 +7,7 @@ channels on either side, where transposes would cost as much as the products, or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import TypeAlias
 
@@ -23,7 +23,7 @@ from intarsia_ir.graph.expr import (
     constant,
     tensor_type,
 )
-from intarsia_ir.graph.op import OpKind
+from intarsia_ir.graph.op import Op, OpKind
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import children, post_order
 from intarsia_ir.ops.binary import Add
@@ -95,25 +95,59 @@ def users_of(function: Function) -> Users:
     return users
 
 
-def is_used_in_planes(node: Expr, users: Users) -> bool:
-    """Whether a value is wanted in the model's layout only, by element-wise operators or itself."""
+def uses(
+    node: Expr, users: Users, passes_on: Callable[[Call], bool]
+) -> Iterator[tuple[Expr, Expr]]:
+    """Yield who uses a value, and who uses the results of those that pass it on.
+
+    Args:
+        node: The value.
+        users: Who uses each node.
+        passes_on: Whether the users of a call's result count as users of the value.
+
+    Yields:
+        What is used, the value or such a result, and its user.
+    """
     seen, waiting = {node}, [node]
     while waiting:
         value = waiting.pop()
         for user in users.get(value, ()):
-            if isinstance(user, Tuple):
-                continue
-            if not isinstance(user, Call):
-                return False
-            if user.op is Reshape:
-                continue
-            others = [arg for arg in user.args if arg is not value]
-            if user.op.kind is not OpKind.ELEMWISE or any(map(_is_large, others)):
-                return False
-            if user not in seen:
+            yield value, user
+            if isinstance(user, Call) and user not in seen and passes_on(user):
                 seen.add(user)
                 waiting.append(user)
-    return True
+
+
+def is_elementwise(node: Call) -> bool:
+    """Whether a call computes each element of one tensor from those at the same place."""
+    return node.op.kind is OpKind.ELEMWISE and isinstance(node.type, TensorType)
+
+
+def is_used_in_planes(node: Expr, users: Users) -> bool:
+    """Whether a value is wanted in the model's layout only, by element-wise operators or itself."""
+    return all(_keeps_planes(*use) for use in uses(node, users, is_elementwise))
+
+
+def _keeps_planes(value: Expr, user: Expr) -> bool:
+    if not isinstance(user, Call):
+        return isinstance(user, Tuple)
+    if user.op is Reshape:
+        return True
+    others = [arg for arg in user.args if arg is not value]
+    return user.op.kind is OpKind.ELEMWISE and not any(map(_is_large, others))
+
+
+def is_result(node: Expr, users: Users) -> bool:
+    """Whether nothing but element-wise operators lies between a value and the model's results."""
+
+    def keeps_elements(call_: Call) -> bool:
+        return call_.op is Reshape or call_.op.kind is OpKind.ELEMWISE
+
+    found = (user for _, user in uses(node, users, keeps_elements))
+    return all(
+        keeps_elements(user) if isinstance(user, Call) else isinstance(user, Tuple)
+        for user in found
+    )
 
 
 def _is_large(operand: Expr) -> bool:
@@ -152,18 +186,31 @@ def is_line_as_image(node: Call) -> bool:
 
 def _leads_to_line(node: Expr, users: Users) -> bool:
     """Whether a one-dimensional convolution takes a value, perhaps behind element-wise ones."""
-    seen, waiting = {node}, [node]
-    while waiting:
-        value = waiting.pop()
-        for user in users.get(value, ()):
-            if not isinstance(user, Call) or tensor_type(value).rank != 3 or user in seen:
-                continue
-            if user.op is Conv:
-                return True
-            if user.op.kind is OpKind.ELEMWISE and isinstance(user.type, TensorType):
-                seen.add(user)
-                waiting.append(user)
-    return False
+
+    def is_of_lines(call_: Call) -> bool:
+        return is_elementwise(call_) and tensor_type(call_).rank == 3
+
+    found = (user for _, user in uses(node, users, is_of_lines))
+    return any(isinstance(user, Call) and user.op is Conv for user in found)
+
+
+def between_reshapes(node: Call, op: type[Op]) -> tuple[Expr, Call, Call] | None:
+    """Return the image that ``node`` enlarges by ``op`` between two reshapes, in six dimensions.
+
+    Args:
+        node: What may be the second reshape.
+        op: Operator between them.
+
+    Returns:
+        The image; the first reshape, and the call between; or ``None``.
+    """
+    middle = node.args[0] if node.op is Reshape else None
+    first = middle.args[0] if isinstance(middle, Call) and middle.op is op else None
+    if not isinstance(middle, Call) or not isinstance(first, Call) or first.op is not Reshape:
+        return None
+    image = first.args[0]
+    is_pattern = is_rank4(image.type) and is_rank4(node.type) and tensor_type(middle).rank == 6
+    return (image, first, middle) if is_pattern else None
 
 
 def is_nhwc_pool_profitable(node: Call, tiling: CpuTiling) -> bool:

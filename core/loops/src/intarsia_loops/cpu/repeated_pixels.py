@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 from intarsia_ir.graph.expr import Call, Expr, call, tensor_type
 from intarsia_ir.graph.types import Size
-from intarsia_ir.ops.shape import BroadcastTo, Reshape
+from intarsia_ir.ops.shape import BroadcastTo
 from intarsia_ir.tir.tensor import extents
 
-from .layout_rules import is_rank4
+from .layout_rules import between_reshapes
 from .relayout import reshaped
 
 
@@ -41,15 +41,11 @@ def _repeated(node: Call) -> tuple[Expr, tuple[Size, Size]] | None:
 
     ``[N, C, H, 1, W, 1]`` becomes ``[N, C, H, h, W, w]``: images of open sizes are enlarged so.
     """
-    if node.op is not Reshape:
+    found = between_reshapes(node, BroadcastTo)
+    if found is None:
         return None
-    wide = node.args[0]
-    narrow = wide.args[0] if isinstance(wide, Call) and wide.op is BroadcastTo else None
-    if not isinstance(narrow, Call) or narrow.op is not Reshape:
-        return None
-    image, repeated = narrow.args[0], tensor_type(wide).shape
-    if not is_rank4(image.type) or not is_rank4(node.type) or len(repeated) != 6:
-        return None
+    image, narrow, wide = found
+    repeated = tensor_type(wide).shape
     n, c, h, w = tensor_type(image).shape
     rows, columns = repeated[3], repeated[5]
     is_repeated = (

@@ -12,13 +12,12 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from intarsia_ir.graph.expr import Call, Expr, Tuple, tensor_type
-from intarsia_ir.graph.op import OpKind
+from intarsia_ir.graph.expr import Call, Expr, tensor_type
 from intarsia_ir.graph.types import Size
-from intarsia_ir.ops.shape import Reshape, Transpose
+from intarsia_ir.ops.shape import Transpose
 
 from ..typical import has_open_size
-from .layout_rules import Users, is_rank4
+from .layout_rules import Users, between_reshapes, is_result
 from .relayout import moved, reshaped
 
 
@@ -78,39 +77,18 @@ def shuffled_pixels(
 
 def _shuffled(node: Call) -> tuple[Expr, _Order, tuple[Size, ...]] | None:
     """Return the image that is shuffled, the order of its channels, and their three parts."""
-    turned = node.args[0] if node.op is Reshape else None
-    if not isinstance(turned, Call) or not isinstance(turned.attrs, Transpose.Attrs):
+    found = between_reshapes(node, Transpose)
+    if found is None:
         return None
-    apart = turned.args[0]
-    if not isinstance(apart, Call) or apart.op is not Reshape:
-        return None
-    image, split = apart.args[0], tensor_type(apart).shape
-    if not is_rank4(image.type) or not is_rank4(node.type) or len(split) != 6:
-        return None
+    image, apart, turned = found
+    split = tensor_type(apart).shape
     n, _, h, w = tensor_type(image).shape
     for order in _ORDERS:
         channels, rows, columns = split[order.channels], split[order.rows], split[order.rows + 1]
         if (
-            turned.attrs.axes == order.axes
+            turned.attrs == Transpose.Attrs(axes=order.axes)
             and split == (n, *split[1:4], h, w)
             and tensor_type(node).shape == (n, channels, h * rows, w * columns)
         ):
             return image, order, split[1:4]
     return None
-
-
-def is_result(node: Expr, users: Users) -> bool:
-    """Whether nothing but element-wise operators lies between a value and the model's results."""
-    seen: set[Expr] = set()
-    waiting = [node]
-    while waiting:
-        for user in users.get(waiting.pop(), ()):
-            if isinstance(user, Tuple) or user in seen:
-                continue
-            if not isinstance(user, Call):
-                return False
-            if user.op is not Reshape and user.op.kind is not OpKind.ELEMWISE:
-                return False
-            seen.add(user)
-            waiting.append(user)
-    return True
