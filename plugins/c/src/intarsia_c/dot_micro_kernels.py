@@ -14,15 +14,18 @@ of B = 10 of 13, beside the pointers; with MVE 2 A + 1 B + 1 vector of offsets =
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, index
-from intarsia_ir.tir.stmt import Invoke, Stmt
-from intarsia_loops.cpu.loops import address_of
+from intarsia_ir.tir.expr import PrimExpr
+from intarsia_ir.tir.stmt import Stmt
 
-_NAME = re.compile(r"ix_dots_([ui])8_([1-9])x([1-9])of([1-9])")
+from .tile_functions import TileFunctions, TileShape, kind_of
+
+DOTS = TileFunctions(
+    "ix_dots_", "int32_t *sums", "const int32_t *right", "const void *left", "quads"
+)
+"""The functions of this module."""
 
 
 def dot_micro_kernel(
@@ -37,31 +40,14 @@ def dot_micro_kernel(
         words: Int8x4 words of a row.
         signed: Whether data is signed.
     """
-    rows, columns = sums.shape
-    addresses = [address_of(word) for word in left]
-    weights = address_of(right)
-    width = weights.buffer.shape[-1]
-    name = f"ix_dots_{'i' if signed else 'u'}8_{rows}x{columns}of{width}"
-    zero = IntImm(0)
-    total = Load(sums, (zero, zero), sums.dtype, 1)
-    return Invoke("c", name, (total, weights, *addresses), (index(words),))
+    return DOTS.call(sums, left, right, words, kind_of(signed=signed))
 
 
-def dot_micro_kernel_arguments(name: str) -> int | None:
-    """Return how many arguments a function takes; ``None`` if the name is of no dot products."""
-    match = _NAME.fullmatch(name)
-    return None if match is None else 3 + int(match[2])
-
-
-def print_dot_micro_kernel(name: str) -> str:
-    """Return the text of a function whose name is one of :func:`dot_micro_kernel`."""
-    match = _NAME.fullmatch(name)
-    assert match is not None  # as of every name that dot_micro_kernel makes
-    rows, columns, width = (int(match[number]) for number in (2, 3, 4))
-    tile = _Tile(match[1] == "i", rows, columns, width)
-    addresses = [f"const void *left{r}" for r in range(rows)]
-    parameters = ", ".join(["int32_t *sums", "const int32_t *right", *addresses, "intptr_t quads"])
-    lines = [f"static inline void {name}({parameters})", "{"]
+def print_dot_micro_kernel(shape: TileShape) -> str:
+    """Return the text of a function of :data:`DOTS`."""
+    rows, columns = shape.rows, shape.columns
+    tile = _Tile(shape.signed, rows, columns, shape.width)
+    lines = [f"static inline void {DOTS.declaration(shape)}", "{"]
     lines += [f"    const uint8_t *a{r} = left{r};" for r in range(rows)]
     lines += [
         f"    int32_t s{r}{c} = sums[{r * columns + c}];"

@@ -10,15 +10,16 @@ as plain C does.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, index
-from intarsia_ir.tir.stmt import Invoke, Stmt
-from intarsia_loops.cpu.loops import address_of
+from intarsia_ir.tir.expr import PrimExpr
+from intarsia_ir.tir.stmt import Stmt
 
-_NAME = re.compile(r"ix_products_([1-4])x(4|8|12)of([1-9][0-9]*)")
+from .tile_functions import TileFunctions, TileShape
+
+PRODUCTS = TileFunctions("ix_products_", "float *sums", "const float *w", "const float *a", "steps")
+"""The functions of this module."""
 _LANES = 4
 _FARTHEST = 127
 """Elements that an access to a vector moves its pointer on by."""
@@ -35,29 +36,14 @@ def float_micro_kernel(
         right: The first column of the first row of weights; a load.
         steps: Elements of a row.
     """
-    rows, columns = sums.shape
-    weights = address_of(right)
-    name = f"ix_products_{rows}x{columns}of{weights.buffer.shape[-1]}"
-    zero = IntImm(0)
-    total = Load(sums, (zero, zero), sums.dtype, 1)
-    return Invoke("c", name, (total, weights, *map(address_of, left)), (index(steps),))
+    return PRODUCTS.call(sums, left, right, steps)
 
 
-def float_micro_kernel_arguments(name: str) -> int | None:
-    """Return how many arguments a function takes; ``None`` if the name is of another family."""
-    match = _NAME.fullmatch(name)
-    return None if match is None else 3 + int(match[1])
-
-
-def print_float_micro_kernel(name: str) -> str:
-    """Return the text of a function whose name is one of :func:`float_micro_kernel`."""
-    match = _NAME.fullmatch(name)
-    assert match is not None  # as of every name that float_micro_kernel makes
-    rows, columns, width = (int(part) for part in match.groups())
-    data = [f"const float *a{r}" for r in range(rows)]
-    parameters = ", ".join(["float *sums", "const float *w", *data, "intptr_t steps"])
+def print_float_micro_kernel(shape: TileShape) -> str:
+    """Return the text of a function of :data:`PRODUCTS`."""
+    rows, columns, width = shape.rows, shape.columns, shape.width
     lines = [
-        f"static inline void {name}({parameters})",
+        f"static inline void {PRODUCTS.declaration(shape)}",
         "{",
         "#if defined(__GNUC__) && defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)",
         "    if (steps > 0) {",

@@ -18,14 +18,15 @@ from intarsia_ir.tir.walk import statements
 
 from .depthwise_kernels import depthwise_kernel_arguments, print_depthwise_kernel
 from .depthwise_micro_kernels import depthwise_micro_kernel_arguments, print_depthwise_micro_kernel
-from .dot_micro_kernels import dot_micro_kernel_arguments, print_dot_micro_kernel
-from .float_micro_kernels import float_micro_kernel_arguments, print_float_micro_kernel
+from .dot_micro_kernels import DOTS, print_dot_micro_kernel
+from .float_micro_kernels import PRODUCTS, print_float_micro_kernel
 from .row_kernels import print_row_kernel, row_kernel_arguments
 from .row_panels import panel_arguments, panel_helpers, print_panel, print_panel_helper
+from .tile_functions import TileFunctions, TileShape
 from .vector_dot_kernels import (
+    VECTOR_DOTS,
     VECTOR_INCLUDES,
     print_vector_dot_kernel,
-    vector_dot_kernel_arguments,
 )
 
 _INCLUDES = """\
@@ -53,14 +54,25 @@ class _Family(Struct, frozen=True):
     text: Callable[[str], str]
 
 
+def _of_tiles(functions: TileFunctions, text: Callable[[TileShape], str]) -> _Family:
+    """Return functions that multiply tiles; ``text`` is that of one of them."""
+
+    def print_one(name: str) -> str:
+        shape = functions.shape(name)
+        assert shape is not None  # as of every name of the family
+        return text(shape)
+
+    return _Family(functions.arguments, print_one)
+
+
 _FAMILIES = (
-    _Family(dot_micro_kernel_arguments, print_dot_micro_kernel),
+    _of_tiles(DOTS, print_dot_micro_kernel),
     _Family(depthwise_micro_kernel_arguments, print_depthwise_micro_kernel),
-    _Family(float_micro_kernel_arguments, print_float_micro_kernel),
+    _of_tiles(PRODUCTS, print_float_micro_kernel),
     _Family(row_kernel_arguments, print_row_kernel),
     _Family(depthwise_kernel_arguments, print_depthwise_kernel),
     _Family(panel_arguments, print_panel),
-    _Family(vector_dot_kernel_arguments, print_vector_dot_kernel),
+    _of_tiles(VECTOR_DOTS, print_vector_dot_kernel),
 )
 
 
@@ -92,5 +104,5 @@ def print_procedures(names: Iterable[str]) -> tuple[str, ...]:
     texts = [print_panel_helper(helper) for helper in helpers]
     families = ((name, _family(name)) for name in wanted)
     texts += [family.text(name) for name, family in families if family is not None]
-    has_vectors = any(vector_dot_kernel_arguments(name) is not None for name in wanted)
+    has_vectors = any(VECTOR_DOTS.shape(name) is not None for name in wanted)
     return (VECTOR_INCLUDES if has_vectors else _INCLUDES, *texts) if texts else ()

@@ -14,17 +14,20 @@ saturate. Even and odd bytes take their turns, so that 6 x 2 sums + 2 vectors of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, index
-from intarsia_ir.tir.stmt import Invoke, Stmt
-from intarsia_loops.cpu.loops import address_of
+from intarsia_ir.tir.expr import PrimExpr
+from intarsia_ir.tir.stmt import Stmt
 
-_NAME = re.compile(r"ix_vector_dots_([ui])8_([1-9]\d?)x([1-9]\d?)of([1-9]\d?)")
+from .dot_micro_kernels import DOTS
+from .tile_functions import TileShape, kind_of
+
+VECTOR_DOTS = replace(DOTS, family="ix_vector_dots_")
+"""The functions of this module."""
 
 _PLAIN_COLUMNS = 8
 """Columns of a pass in plain C: two registers of 128 bits, one of 256."""
@@ -86,30 +89,14 @@ def vector_dot_kernel(
         words: Int8x4 words of a row.
         signed: Whether data is signed.
     """
-    rows, columns = sums.shape
-    weights = address_of(right)
-    width = weights.buffer.shape[-1]
-    name = f"ix_vector_dots_{'i' if signed else 'u'}8_{rows}x{columns}of{width}"
-    zero = IntImm(0)
-    total = Load(sums, (zero, zero), sums.dtype, 1)
-    return Invoke("c", name, (total, weights, *map(address_of, left)), (index(words),))
+    return VECTOR_DOTS.call(sums, left, right, words, kind_of(signed=signed))
 
 
-def vector_dot_kernel_arguments(name: str) -> int | None:
-    """Return how many arguments a function takes; ``None`` if the name is of no dot products."""
-    match = _NAME.fullmatch(name)
-    return None if match is None else 3 + int(match[2])
-
-
-def print_vector_dot_kernel(name: str) -> str:
-    """Return the text of a function whose name is one of :func:`vector_dot_kernel`."""
-    match = _NAME.fullmatch(name)
-    assert match is not None  # as of every name that vector_dot_kernel makes
-    rows, columns, width = (int(match[number]) for number in (2, 3, 4))
-    tile = _VectorTile(match[1] == "i", rows, columns, width)
-    addresses = [f"const void *left{r}" for r in range(rows)]
-    parameters = ", ".join(["int32_t *sums", "const int32_t *right", *addresses, "intptr_t quads"])
-    lines = [f"static void {name}({parameters})", "{"]
+def print_vector_dot_kernel(shape: TileShape) -> str:
+    """Return the text of a function of :data:`VECTOR_DOTS`."""
+    rows, columns = shape.rows, shape.columns
+    tile = _VectorTile(shape.signed, rows, columns, shape.width)
+    lines = [f"static void {VECTOR_DOTS.declaration(shape)}", "{"]
     lines += [f"    const uint8_t *const a{r} = left{r};" for r in range(rows)]
     directive = "if"
     for form in _FORMS:
