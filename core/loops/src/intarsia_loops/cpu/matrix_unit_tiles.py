@@ -56,7 +56,7 @@ class UnitTile(Struct, frozen=True):
         bound: Variables that the others use: what is computed once for a tile.
     """
 
-    segment: Callable[[int], Segment]
+    segment: Callable[[PrimExpr], Segment]
     right: Callable[[Sequence[PrimExpr], int], PrimExpr]
     weight_prefetch: WeightPrefetch | None = None
     around: Callable[[Sequence[PrimExpr], Stmt], Stmt] | None = None
@@ -109,39 +109,36 @@ def matrix_unit_tiles(tiles: UnitTiles, tile: Callable[[PrimExpr], UnitTile]) ->
     unit = tiles.unit
     down, across = tiles.grid
     sums = Buffer("sums", (down * tiles.rows, across * unit.lanes), unit.sums, MemoryScope.STACK)
-    steps = prod(tiles.chunks)
 
-    def next_tile(i: PrimExpr) -> Stmt:
-        now, before = tile(i + 1), tile(i)
+    def hidden_epilogue(i: PrimExpr) -> Stmt:
+        """Do the epilogue of tile ``i`` while the unit computes the next one, if there is one."""
+        before, now, is_followed = tile(i), tile(i + 1), i < index(tiles.count) - 1
         exchanged = _multiply(tiles, now, index(0), sums)
-        body = seq(exchanged, *_steps_with_epilogue(tiles, (now, before), steps, sums))
+        begun = IfStmt(is_followed, exchanged, unit.write(sums, tiles.rows, tiles.grid))
+        body = seq(begun, *_steps_with_epilogue(tiles, (now, before), is_followed, sums))
         return let_all((*now.bound, *before.bound), body)
 
-    first, last = tile(index(0)), tile(index(tiles.count) - 1)
-    begun = serial(steps, lambda k: _multiply(tiles, first, k), "k")
-    ended = _epilogue(tiles, last, sums, index(0), tiles.rows)
-    is_alone = isinstance(tiles.count, int) and tiles.count == 1
-    return Allocate(
-        sums,
-        seq(
-            unit.clear(tiles.grid),
-            let_all(first.bound, begun),
-            *([] if is_alone else [serial(index(tiles.count) - 1, next_tile, "t")]),
-            unit.write(sums, tiles.rows, tiles.grid),
-            let_all(last.bound, ended),
-        ),
-    )
+    first = tile(index(0))
+    begun = serial(prod(tiles.chunks), lambda k: _multiply(tiles, first, k), "k")
+    if isinstance(tiles.count, int) and tiles.count == 1:
+        written = unit.write(sums, tiles.rows, tiles.grid)
+        done = seq(begun, written, _epilogue(tiles, first, sums, index(0), tiles.rows))
+        return Allocate(sums, seq(unit.clear(tiles.grid), let_all(first.bound, done)))
+    done = serial(tiles.count, hidden_epilogue, "t")
+    return Allocate(sums, seq(unit.clear(tiles.grid), let_all(first.bound, begun), done))
 
 
 def _steps_with_epilogue(
-    tiles: UnitTiles, now_and_before: tuple[UnitTile, UnitTile], steps: int, sums: Buffer
+    tiles: UnitTiles, now_and_before: tuple[UnitTile, UnitTile], is_followed: PrimExpr, sums: Buffer
 ) -> list[Stmt]:
     """Return the steps of a tile but the first, some with equal parts of the epilogue before.
 
     Parts have a constant number of rows: loops whose ends vary are mispredicted, and what the unit
-    could have begun meanwhile is discarded (61 instead of 78 % of the peak, Emerald Rapids).
+    could have begun meanwhile is discarded (61 instead of 78 % of the peak, Emerald Rapids). Behind
+    the last tile there are no steps: a condition costs less than a second copy of the epilogue,
+    which is most of the code of a layer.
     """
-    tile, before = now_and_before
+    (tile, before), steps = now_and_before, prod(tiles.chunks)
     if steps == 1:
         return [_epilogue(tiles, before, sums, index(0), tiles.rows)]
     size = -(-tiles.rows // (steps - 1))
@@ -150,10 +147,13 @@ def _steps_with_epilogue(
     late = steps - 1 - parts - (1 if remainder else 0)
 
     def step(k: PrimExpr, rows: int) -> Stmt:
-        multiplied = _multiply(tiles, tile, k + (late + 1))
+        multiplied = IfStmt(is_followed, _multiply(tiles, tile, k + (late + 1)))
         return seq(multiplied, _epilogue(tiles, before, sums, k * size, rows))
 
-    stmts = [serial(late, lambda k: _multiply(tiles, tile, k + 1), "k")] if late else []
+    stmts: list[Stmt] = []
+    if late:
+        rest = serial(late, lambda k: _multiply(tiles, tile, k + 1), "k")
+        stmts.append(IfStmt(is_followed, rest))
     stmts.append(serial(parts, lambda k: step(k, size), "k"))
     if remainder:
         stmts.append(step(index(parts), remainder))
@@ -166,7 +166,7 @@ def _multiply(
     """Do one step of a tile; its first one writes the sums of the tile before to ``sums``."""
     position = unflatten(number, list(tiles.chunks))
     step = (*position[:-1], position[-1] * tiles.chunk)
-    segments = [tile.segment(s) for s in range(tiles.segments)]
+    segments = [tile.segment(index(s)) for s in range(tiles.segments)]
     left = [(address_of(each.left(step)), each.stride) for each in segments]
     right = [address_of(tile.right(step, block)) for block in range(tiles.grid[1])]
     operands = UnitOperands(left, right, tiles.streamed)
@@ -190,7 +190,7 @@ def _epilogue(tiles: UnitTiles, tile: UnitTile, sums: Buffer, low: PrimExpr, siz
     """
     used, lanes = tiles.columns, tiles.unit.lanes
 
-    def segment_part(number: int) -> Stmt:
+    def segment_part(number: PrimExpr) -> Stmt:
         segment = tile.segment(number)
 
         def row(i: PrimExpr) -> Stmt:
@@ -215,4 +215,4 @@ def _epilogue(tiles: UnitTiles, tile: UnitTile, sums: Buffer, low: PrimExpr, siz
 
         return serial(size, row, "r")
 
-    return seq(*(segment_part(number) for number in range(tiles.segments)))
+    return serial(tiles.segments, segment_part, "s")

@@ -174,15 +174,18 @@ class _OpenUnitProduct(Struct, frozen=True):
         rows, step = self.unit.rows, SEGMENTS * self.unit.rows
 
         def tile(i: PrimExpr) -> UnitTile:
-            block = begin + i % maximum(count, 1)
-            first = (start + i // maximum(count, 1)) * step
+            block, first = TirVar("block"), TirVar("first")
+            bound = [
+                (block, begin + i % maximum(count, 1)),
+                (first, (start + i // maximum(count, 1)) * step),
+            ]
 
-            def segment(s: int) -> Segment:
+            def segment(s: PrimExpr) -> Segment:
                 wanted = first + s * rows
                 row = minimum(wanted, index(self.left.m) - rows)
                 return self._segment(source, base, (row, wanted - row), block)
 
-            return UnitTile(segment, self._right(block))
+            return UnitTile(segment, self._right(block), bound=bound)
 
         def behind(i: PrimExpr) -> UnitTile:
             row = (start + size) * step

@@ -138,8 +138,12 @@ class OpenUnitStrip(Struct, frozen=True):
                     (column, minimum(left, grid.length - size)),
                     (done, left - column + (wanted - place) * size),
                 ]
-            made = [self._segment(work, read, grid, channel, names[s]) for s in range(SEGMENTS)]
-            return UnitTile(lambda s: made[s], self._right(block), bound=bound)
+
+            def segment(s: PrimExpr) -> Segment:
+                chosen = [select(s < 1, one, other) for one, other in zip(*names, strict=True)]
+                return self._segment(work, read, grid, channel, chosen)
+
+            return UnitTile(segment, self._right(block), bound=bound)
 
         block_bytes = unit_columns(conv) * conv.weight.shape[1] * _WORD_BYTES
         streamed = Streamed(right=block_bytes > RESIDENT_BYTES)
@@ -153,7 +157,7 @@ class OpenUnitStrip(Struct, frozen=True):
         read: StripReader,
         grid: _Grid,
         first: PrimExpr,
-        names: Sequence[TirVar],
+        names: Sequence[PrimExpr],
     ) -> Segment:
         """Return a segment; ``names`` are its row, its column, and results that are done before.
 
