@@ -46,21 +46,35 @@ def plan_memory(
     sizes = [_aligned(life.bytes, alignment) for life in live_ranges]
     if overlap_count(live_ranges) > MAX_OVERLAPS:
         return _place_by_step(live_ranges, sizes)
-    neighbours = overlapping(live_ranges)
-    loads = _loads(live_ranges, sizes)
-    least = max(loads, default=0)
+    least = max(loads(live_ranges, sizes), default=0)
     best: tuple[list[int], int] | None = None
-    for order in _orders(live_ranges, sizes, loads):
-        found = _place(order, sizes, neighbours)
+    for found in attempts(live_ranges, sizes, overlapping(live_ranges)):
         if best is None or found[1] < best[1]:
             best = found
         if best[1] == least:
             break
     assert best is not None  # there is always an order
-    if best[1] > least:
-        by_first_step = sorted(range(len(sizes)), key=lambda n: (live_ranges[n].first, n))
-        best = _place_from_both_ends(by_first_step, sizes, neighbours, least) or best
     return tuple(best[0]), best[1]
+
+
+def attempts(
+    live_ranges: Sequence[LiveRange], sizes: Sequence[int], neighbours: Sequence[Sequence[int]]
+) -> Iterator[tuple[list[int], int]]:
+    """Yield plans, those first that come out best most often: offsets and the workspace's size.
+
+    Args:
+        live_ranges: Of the temporaries.
+        sizes: Their bytes, multiples of the alignment.
+        neighbours: For each, those that may not lie where it lies.
+    """
+    alive = loads(live_ranges, sizes)
+    for order in _orders(live_ranges, sizes, alive):
+        yield _place(order, sizes, neighbours)
+    by_first_step = sorted(range(len(sizes)), key=lambda n: (live_ranges[n].first, n))
+    room = max(alive, default=0)
+    found = _place_from_both_ends(by_first_step, sizes, neighbours, room)
+    if found is not None:
+        yield found
 
 
 def _place(
@@ -154,7 +168,7 @@ def _lowest(taken: Sequence[tuple[int, int]], size: int) -> int:
     return place
 
 
-def _loads(live_ranges: Sequence[LiveRange], sizes: Sequence[int]) -> list[int]:
+def loads(live_ranges: Sequence[LiveRange], sizes: Sequence[int]) -> list[int]:
     """Return for each step how many bytes live during it."""
     changes = [0] * (max((life.last for life in live_ranges), default=-1) + 2)
     for life, size in zip(live_ranges, sizes, strict=True):
@@ -164,12 +178,12 @@ def _loads(live_ranges: Sequence[LiveRange], sizes: Sequence[int]) -> list[int]:
 
 
 def _orders(
-    live_ranges: Sequence[LiveRange], sizes: Sequence[int], loads: Sequence[int]
+    live_ranges: Sequence[LiveRange], sizes: Sequence[int], alive: Sequence[int]
 ) -> Iterator[list[int]]:
     """Yield orders to place temporaries in, those first that come out best most often."""
     numbers = range(len(live_ranges))
-    heaviest = [max(loads[life.first : life.last + 1]) for life in live_ranges]
-    peak = max(range(len(loads)), key=loads.__getitem__, default=0)
+    heaviest = [max(alive[life.first : life.last + 1]) for life in live_ranges]
+    peak = max(range(len(alive)), key=alive.__getitem__, default=0)
     away = [max(life.first - peak, peak - life.last, 0) for life in live_ranges]
     yield sorted(numbers, key=lambda n: (-sizes[n], n))
     yield sorted(numbers, key=lambda n: (-heaviest[n], -sizes[n], n))
