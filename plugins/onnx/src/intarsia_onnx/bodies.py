@@ -53,7 +53,8 @@ class FunctionBodies:
         """Return the types of values of the model as far as ONNX infers them.
 
         A size that depends on the run is a size variable: that of an input, if ONNX gives it the
-        same name, or one of the value's own.
+        same name, or one of the value's own. Names in the shapes of other inputs, of strings, say
+        nothing: no run checks them.
 
         Args:
             inputs: Types of its inputs, which may say more than the model.
@@ -65,6 +66,9 @@ class FunctionBodies:
         for info in message.graph.input:
             if info.name in inputs and is_element_type(info.type.tensor_type.elem_type):
                 info.type.ParseFromString(self._type(inputs[info.name]))
+                continue
+            for dim in info.type.tensor_type.shape.dim:
+                dim.ClearField("dim_param")
         for info in (*message.graph.input, *message.graph.output):
             for dim in info.type.tensor_type.shape.dim:
                 if dim.dim_value < 0:  # open, as some exporters write it
