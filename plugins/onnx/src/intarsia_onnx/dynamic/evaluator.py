@@ -24,7 +24,7 @@ from ..context import NodeContext
 from ..converters import TENSOR_CONVERTERS
 from ..fold import ConstantFolder
 from ..graph import Bodies, Graph, Node
-from ..kernels import KERNELS, OWN_DOMAIN, Generators, NumpyCall, Value
+from ..kernels import KERNELS, OWN_DOMAIN, Generators, NumpyCall, Tables, Value
 from ..kernels.strings import MOVES, Numbered
 from ..names import GRADIENT, converter_name, free_names
 from ..narrow import unwrapped
@@ -62,6 +62,7 @@ class Evaluator:
         self._bodies = bodies
         self._pieces = pieces
         self._generators: Generators = {}
+        self._tables: Tables = {}
         self._recipes = Recipes(fixed)
         self._expansions: dict[tuple[object, ...], tuple[Node, Graph, int]] = {}
         self._free: dict[int, tuple[Graph, list[str]]] = {}
@@ -124,7 +125,8 @@ class Evaluator:
     ) -> tuple[Value, ...]:
         kernel = KERNELS.get((node.domain, node.op_type))
         if kernel is not None:
-            call = NumpyCall(node, opset, partial(self.graph, scope, opset), self._generators)
+            run_graph = partial(self.graph, scope, opset)
+            call = NumpyCall(node, opset, run_graph, self._generators, self._tables)
             result = kernel(call, *operands)
             if result is not NotImplemented:
                 return result if isinstance(result, tuple) else (result,)

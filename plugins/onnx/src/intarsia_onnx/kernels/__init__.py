@@ -27,7 +27,7 @@ from . import (
     signal,
     strings,
 )
-from .call import OWN_DOMAIN, Generators, Kernel, NumpyCall, Result, Value
+from .call import OWN_DOMAIN, Generators, Kernel, NumpyCall, Result, Tables, Value
 
 KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
     {
@@ -50,4 +50,13 @@ KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
 )
 """Kernel of an operator by its domain (empty for the standard one) and name."""
 
-__all__ = ["KERNELS", "OWN_DOMAIN", "Generators", "Kernel", "NumpyCall", "Result", "Value"]
+__all__ = [
+    "KERNELS",
+    "OWN_DOMAIN",
+    "Generators",
+    "Kernel",
+    "NumpyCall",
+    "Result",
+    "Tables",
+    "Value",
+]

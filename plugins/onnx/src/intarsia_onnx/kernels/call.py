@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -37,6 +37,15 @@ Scalar: TypeAlias = "int | float | str | bool"
 Generators: TypeAlias = "dict[tuple[str, ...], np.random.RandomState]"
 """Random generators by the names of the outputs of their node."""
 
+Tables: TypeAlias = "dict[int, tuple[Node, object]]"
+"""What nodes keep from run to run, by their identity, with the node."""
+
+T = TypeVar("T")
+
+
+_NO_CONSTANTS = ConstantFolder()
+"""Operands of a kernel are arrays: there is nothing to fold."""
+
 
 class RunGraph(Protocol):
     """Carries out a graph inside the node; names of enclosing graphs are visible in it."""
@@ -52,17 +61,23 @@ class NumpyCall(NodeContext):
         opset: Version of the operator set it is written in.
         run_graph: Carries out a graph inside the node.
         generators: Random generators of the loaded model, by the outputs of their nodes.
+        tables: What nodes of the loaded model keep from run to run.
     """
 
-    __slots__ = ("_generators", "run_graph")
+    __slots__ = ("_generators", "_tables", "run_graph")
 
     def __init__(
-        self, node: Node, opset: int, run_graph: RunGraph, generators: Generators | None = None
+        self,
+        node: Node,
+        opset: int,
+        run_graph: RunGraph,
+        generators: Generators | None = None,
+        tables: Tables | None = None,
     ) -> None:
-        used = {name for name in node.outputs if name}
-        super().__init__(node, (), opset, ConstantFolder(), used, _no_branch)
+        super().__init__(node, (), opset, _NO_CONSTANTS, frozenset(node.outputs), _no_branch)
         self.run_graph = run_graph
         self._generators: Generators = {} if generators is None else generators
+        self._tables: Tables = {} if tables is None else tables
 
     def generator(self) -> np.random.RandomState:
         """Return the node's random generator, begun from ``seed`` at its first use."""
@@ -71,6 +86,13 @@ class NumpyCall(NodeContext):
             seed = int(self.number("seed")) if self.has("seed") else None
             self._generators[key] = np.random.RandomState(seed)
         return self._generators[key]
+
+    def kept(self, make: Callable[[NumpyCall], T]) -> T:
+        """Return what depends on the node alone, made by the first run."""
+        found = self._tables.get(id(self.node))
+        if found is None:
+            found = self._tables[id(self.node)] = (self.node, make(self))
+        return cast("T", found[1])
 
     def reserve(self, sizes: Iterable[int], itemsize: int = 8) -> None:
         """Ask for memory for an array whose sizes are data or attributes, before it is made.

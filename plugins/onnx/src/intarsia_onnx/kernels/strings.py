@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -122,22 +123,29 @@ class Numbered:
 
 def label_encoder(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Map each element to another by a table; the last of equal keys counts, NaN matches NaN."""
-    keys, values = _tables(call, x)
+    table, default, dtype = call.kept(partial(_look_up, strings=x.dtype.hasobject))
+    items = x.reshape(-1).tolist()
+    if x.dtype.kind == "f":
+        items = [_key(item) for item in items]
+    return np.array([table.get(item, default) for item in items], dtype).reshape(x.shape)
+
+
+def _look_up(call: NumpyCall, *, strings: bool) -> tuple[dict[Scalar, Scalar], Scalar, np.dtype]:
+    """Return what elements become, what others become, and the element type of these."""
+    keys, values = _keys_and_values(call, strings=strings)
     if len(keys) != len(values):
         raise call.model_error(f"{len(keys)} keys for {len(values)} values")
     table = dict(zip((_key(key) for key in keys.tolist()), values.tolist(), strict=True))
-    default = _default(call, values.dtype)
-    found = [table.get(_key(item), default) for item in x.reshape(-1).tolist()]
-    return np.array(found, values.dtype).reshape(x.shape)
+    return table, _default(call, values.dtype), values.dtype
 
 
-def _tables(call: NumpyCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _keys_and_values(call: NumpyCall, *, strings: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return keys and values; version 1 has classes, which strings number and numbers name."""
     if not call.has("classes_strings"):
         return _table(call, "keys"), _table(call, "values")
     classes = np.array(call.strings("classes_strings"), object)
     numbers = np.arange(len(classes))
-    return (classes, numbers) if x.dtype.hasobject else (numbers, classes)
+    return (classes, numbers) if strings else (numbers, classes)
 
 
 def _table(call: NumpyCall, role: str) -> np.ndarray:
@@ -172,7 +180,7 @@ def tf_idf_vectorizer(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     shortest, longest = call.integer("min_gram_length"), call.integer("max_gram_length")
     most_skips = call.integer("max_skip_count")
     places = call.integers("ngram_indexes")
-    pool = _pool(call, places)
+    pool = call.kept(_pool)
     weights = np.array(call.optional_numbers("weights") or [1.0] * len(places), np.float32)
     width = max(places, default=-1) + 1
     rows = x.reshape(-1, x.shape[-1]) if x.ndim > 1 else x.reshape(1, -1)
@@ -202,8 +210,9 @@ def tf_idf_vectorizer(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     return result.astype(np.float32).reshape(*x.shape[:-1], width)
 
 
-def _pool(call: NumpyCall, places: tuple[int, ...]) -> dict[tuple[Scalar, ...], int]:
+def _pool(call: NumpyCall) -> dict[tuple[Scalar, ...], int]:
     """Return the number of each n-gram of the pool."""
+    places = call.integers("ngram_indexes")
     items: list[Scalar] = [*call.strings("pool_strings"), *call.integers("pool_int64s", ())]
     starts = call.integers("ngram_counts")
     pool: dict[tuple[Scalar, ...], int] = {}
