@@ -57,6 +57,25 @@ def test_rows_whose_dilated_taps_fit_are_not_cut() -> None:
 
 
 @pytest.mark.parametrize(
+    ("channels", "outputs", "size", "rows"),
+    [
+        (512, 1024, 28, [(84, 528), (28, 528)]),
+        (64, 64, 56, []),  # the first-level cache holds the weights
+        (512, 1024, 14, []),  # one strip of seven rows
+    ],
+)
+def test_pixels_of_a_strided_1x1_convolution_are_copied_side_by_side(
+    channels: int, outputs: int, size: int, rows: list[tuple[int, int]]
+) -> None:
+    image, made = (size, size), (size // 2, size // 2)
+    conv = convolution(channels, outputs, Window(image, made, (1, 1), (2, 2), (0, 0), (1, 1)))
+    result = Buffer("result", (1, *made, outputs), F32)
+    body = conv_loops(CpuTiling(16, 14), conv, lambda value, at: store(result, at, value))
+    found = [s.buffer for s in statements(body) if isinstance(s, Allocate)]
+    assert [b.shape for b in found if b.name == "panel"] == rows
+
+
+@pytest.mark.parametrize(
     ("read", "written", "dtype", "data_stationary"),
     [
         (1024, 1024, F32, True),

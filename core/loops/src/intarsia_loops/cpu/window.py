@@ -41,6 +41,11 @@ class Window(Struct, frozen=True):
             and self.size == self.output
         )
 
+    @property
+    def picks_points(self) -> bool:
+        """Whether every result comes from one input element, and others are left out."""
+        return self.kernel == (1, 1) and not self.may_leave_input and self.strides != (1, 1)
+
     def span(self, axis: int, results: int) -> int:
         """Return how many input positions ``results`` neighbouring results read."""
         reach = (self.kernel[axis] - 1) * self.dilation[axis] + 1
