@@ -98,13 +98,45 @@ def test_loops_of_open_sizes_have_a_copy_for_each_thread_of_the_run() -> None:
     assert [b.shape for b in fixed.scratch_params] == [(8, 128)]
 
 
-def test_a_temporary_of_an_open_size_moves() -> None:
-    size = cast("int", minimum(variable("N"), 16))
-    x, y = (Buffer(name, cast("tuple[int, ...]", (variable("N"),)), F32) for name in "xy")
-    copy = Buffer("copy", (size,), F32, MemoryScope.STACK)
-    body = Allocate(copy, seq(store(copy, (0,), load(x, 0)), store(y, (0,), load(copy, 0))))
-    moved = stack_to_scratch(PrimFunc("f", (x, y), 1, body), 1 << 20)
+def copying_first(size: Size) -> PrimFunc:
+    """Return ``y[i] = x[i] + 1`` for three rows, with a fixed and an open temporary for each."""
+    open_size = cast("int", size)
+    x, y = (Buffer(name, (3,), F32) for name in "xy")
+    fixed = Buffer("fixed", (8,), F32, MemoryScope.STACK)
+    copy = Buffer("copy", (open_size,), F32, MemoryScope.STACK)
+
+    def row(i: PrimExpr) -> Stmt:
+        body = seq(
+            store(copy, (0,), load(x, i)),
+            store(fixed, (0,), load(copy, 0) + 1.0),
+            store(y, (i,), load(fixed, 0)),
+        )
+        return Allocate(fixed, Allocate(copy, body))
+
+    return PrimFunc("f", (x, y), 1, parallel(3, row))
+
+
+@pytest.mark.parametrize(
+    ("size", "most"),
+    [(minimum(variable("N"), 16), 95), (variable("N"), 1 << 20)],
+    ids=["no room", "any size"],
+)
+def test_a_temporary_of_an_open_size_moves(size: Size, most: int) -> None:
+    moved = stack_to_scratch(copying_first(size), most)
     assert [b.shape for b in moved.scratch_params] == [(size,)]
+    assert frame_bytes(moved) == 32
+    verify_func(moved)
+
+
+def test_a_temporary_of_an_open_size_stays_where_its_largest_has_room() -> None:
+    kept = stack_to_scratch(copying_first(minimum(variable("N"), 16)), 96, ThreadSlots(8, slot))
+    assert not kept.scratch_params
+    assert frame_bytes(kept) == 96  # 16 elements, and 8 of the other one
+    assert kinds(kept) == [ForKind.PARALLEL]
+    verify_func(kept)
+    y = np.zeros(3, np.float32)
+    run(kept, np.arange(3, dtype=np.float32), y)
+    np.testing.assert_array_equal(y, [1, 2, 3])
 
 
 def test_copies_take_bounded_memory() -> None:

@@ -66,7 +66,7 @@ from .loops import (
     vectorized,
 )
 from .nchw_strip import fill_nchw_strip, vector_elements
-from .tiling import CpuTiling, registers_of
+from .tiling import STACKED_STRIP, CpuTiling, registers_of
 
 _MOST_VECTORS = 8
 _MOST_UNROLLED = 16
@@ -151,6 +151,10 @@ class NchwGeometry(Struct, frozen=True):
             tiles = -(-columns // tile)
             pieces = max(1, min(_ITEMS, tiles // _LEAST_TILES))
             width = min(columns, -(-tiles // pieces) * tile)
+        stacked = STACKED_STRIP // DType.FLOAT32.bytes
+        if rows == 1 and not isinstance(columns, int):
+            while width > tile and self.strip_elements(1, width) > stacked:
+                width -= tile
         while width > tile and self.strip_elements(1, width) > most:
             width = max(tile, width // 2 // tile * tile)
         if self.strip_elements(1, width) > most:

@@ -11,7 +11,7 @@ by strips, as in ``conv.py``, with strip sizes computed at run time (with tiles 
         for tile of results of the strip:          # register tile, micro_kernel.py
           for kh, (kw x c):                        # K; contiguous in strip and weights
 
-- Strip: a buffer of ``strip_bytes`` (of sound, ``_ROW_STRIP_BYTES``), or of a whole padded image if
+- Strip: a buffer of ``strip_bytes`` (of sound, 24 KiB, on the stack), or of a whole padded image if
   that is less. Its rows have the length of a piece of an image row, and it has as many as fit. Long
   rows are cut into pieces; the last strip may have fewer, the last piece overlaps the one before.
 - Registers: as in ``conv.py``. A tile takes consecutive results of a strip and continues in the
@@ -73,7 +73,7 @@ from .row_tiles import EvenTiles, RowTiles
 from .shared_tiles import SharedTiles, TileOperands, even_tiles, shares_tiles
 from .strip_fill import fill_strip
 from .tile_stores import TileEpilogue
-from .tiling import CpuTiling, column_parts, for_width
+from .tiling import STACKED_STRIP, CpuTiling, column_parts, for_width
 
 _ITEMS = 8
 """Pieces of work that two or four threads can share evenly."""
@@ -100,9 +100,10 @@ _SHARED_DEPTH = 96
 _LEAST_PIECE = 16
 """Results of a piece of a row at least."""
 
-_ROW_STRIP_BYTES = 64 * 1024
-"""Most memory of a strip of a single row whose weights take no more. Each tile of results reads the
-weights, so larger strips gain nothing (a vocoder 0.98 to 1.01), and each thread reserves one."""
+_NEAR_WEIGHTS = 256 * 1024
+"""Most memory of the weights of a single row whose strips the stack holds; others have strips as
+large as they are. Each tile of results reads the weights, from the second-level cache, so larger
+strips gain nothing (of 64 KiB: a vocoder 0.95 to 1.00 of the time)."""
 
 
 def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) -> Stmt:
@@ -154,7 +155,9 @@ class _OpenConv:
         least = reach * piece * conv.inner
         self._is_row = window.output[0] == 1
         weights = prod(conv.weight.shape) * conv.weight.dtype.bytes
-        most = max(weights, _ROW_STRIP_BYTES) if self._is_row else tiling.strip_bytes
+        most = tiling.strip_bytes
+        if self._is_row:
+            most = STACKED_STRIP if weights <= _NEAR_WEIGHTS else weights
         self._capacity = max(min(most, tiling.strip_bytes) // conv.data.dtype.bytes, least)
         across = self._capacity // (reach * conv.inner)  # columns of the input
         self._piece = (across - window.span(1, 1)) // window.strides[1] + 1

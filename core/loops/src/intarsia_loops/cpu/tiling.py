@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from intarsia_ir.capabilities import Memory
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import PrimExpr
+from intarsia_ir.tir.passes.stack_to_scratch import STACK_BYTES
 from intarsia_ir.tir.stmt import Stmt
 from intarsia_runtime.dtype import DType
 
@@ -23,6 +24,9 @@ from .matrix_unit import MatrixUnit
 from .ordered_words import OrderedDot
 from .packed_operands import Bf16x2, Int8x4, RowPairs
 from .prefetch import Prefetch
+
+STACKED_STRIP = STACK_BYTES * 3 // 4
+"""Bytes of a strip that the stack holds beside a tile: none is reserved for each thread."""
 
 _WIDE_LANES = 16
 """Elements of float32 in a vector of 512 bits."""

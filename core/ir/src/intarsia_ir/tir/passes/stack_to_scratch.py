@@ -7,18 +7,20 @@ parameter, which the memory plan gives a place in the workspace. Inside a parall
 copy for each *slot*: a thread holds a slot while it runs iterations, and no other thread holds the
 same one. So threads share nothing, and there are as many copies as threads run at once. A kernel of
 open sizes has as many as the run has threads (:data:`~intarsia_runtime.artifact.plan.THREADS`), for
-nobody knows how many iterations its loops have.
+nobody knows how many iterations its loops have. Of a temporary whose size is the smaller one of a
+number and of what the run needs, a stack that has room keeps that number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import cast
 
 from msgspec import Struct, field
 
 from intarsia_runtime.artifact.plan import THREADS
+from intarsia_runtime.artifact.size_bounds import upper_bound
 from intarsia_runtime.errors import VerifyError
 from intarsia_runtime.size import Dim, Size, minimum, variable
 
@@ -73,8 +75,9 @@ def stack_to_scratch(
         most: Bytes of STACK buffers that stay, the smallest ones.
         slots: How threads find memory of their own; without, one thread runs the loops around.
     """
-    moved = _Moved(_largest(function, most), slots, _threads(function, slots))
-    if not moved.chosen:
+    chosen, kept = _largest(function, most)
+    moved = _Moved(chosen, kept, slots, _threads(function, slots))
+    if not chosen and not kept:
         return function
     body = replace_statements(function.body, moved.outside)
     body = replace_statements(rewrite_stmt(body, moved.load), moved.store)
@@ -126,21 +129,41 @@ def _threads(function: PrimFunc, slots: ThreadSlots | None) -> Size:
     return slots.most
 
 
-def _largest(function: PrimFunc, most: int) -> frozenset[Buffer]:
-    """Return the STACK buffers that do not stay: the largest ones, and all of open sizes."""
+def _largest(function: PrimFunc, most: int) -> tuple[frozenset[Buffer], dict[Buffer, Buffer]]:
+    """Return the STACK buffers that move, and what those of open sizes are that stay.
+
+    The largest ones move, and all of open sizes without an upper bound. Those of fixed sizes stay
+    first.
+    """
     sizes: dict[Buffer, int] = {}
-    left = most
+    bounded: dict[Buffer, Buffer] = {}
     chosen: list[Buffer] = []
     for buffer, times in _allocated(function.body):
-        if buffer.scope is MemoryScope.STACK and isinstance(buffer.elements, Dim):
+        if buffer.scope is not MemoryScope.STACK:
+            continue
+        fixed = _bounded(buffer)
+        if fixed is None:
             chosen.append(buffer)
-        elif buffer.scope is MemoryScope.STACK:
-            sizes[buffer] = sizes.get(buffer, 0) + buffer.bytes * times
-    for buffer in sorted(sizes, key=sizes.__getitem__):
+            continue
+        if fixed is not buffer:
+            bounded[buffer] = fixed
+        sizes[buffer] = sizes.get(buffer, 0) + fixed.bytes * times
+    left = most
+    for buffer in sorted(sizes, key=lambda buffer: (buffer in bounded, sizes[buffer])):
         left -= sizes[buffer]
         if left < 0 or most == 0:
             chosen.append(buffer)
-    return frozenset(chosen)
+            bounded.pop(buffer, None)
+    return frozenset(chosen), bounded
+
+
+def _bounded(buffer: Buffer) -> Buffer | None:
+    """Return a buffer that is as large as another one can be; ``None`` if it can have any size."""
+    if not isinstance(buffer.elements, Dim):
+        return buffer
+    bounds = [upper_bound(size, {}) for size in buffer.shape]
+    known = tuple([max(bound, 0) for bound in bounds if bound is not None])
+    return replace(buffer, shape=known) if len(known) == len(bounds) else None
 
 
 class _Moved(Struct):
@@ -148,6 +171,7 @@ class _Moved(Struct):
 
     Attributes:
         chosen: Which of them move.
+        kept: What stays in the place of those of open sizes.
         slots: How threads find memory of their own.
         threads: How many there may be.
         params: The new parameters.
@@ -156,6 +180,7 @@ class _Moved(Struct):
     """
 
     chosen: frozenset[Buffer]
+    kept: Mapping[Buffer, Buffer]
     slots: ThreadSlots | None
     threads: Size
     params: list[Buffer] = field(default_factory=list[Buffer])
@@ -168,6 +193,10 @@ class _Moved(Struct):
         """Take allocations away; note the parallel loops on the way."""
         if isinstance(stmt, For) and stmt.kind is ForKind.PARALLEL:
             return self._shared(stmt)
+        if isinstance(stmt, Allocate) and stmt.buffer in self.kept:
+            fixed = self.kept[stmt.buffer]
+            self.places[stmt.buffer] = fixed, ()
+            return Allocate(fixed, replace_statements(stmt.body, self.outside))
         if not isinstance(stmt, Allocate) or stmt.buffer not in self.chosen:
             return None
         slot = self._place(stmt.buffer)
@@ -176,8 +205,9 @@ class _Moved(Struct):
 
     def _shared(self, loop: For) -> Stmt | None:
         """Take allocations out of a parallel loop."""
-        if not any(buffer in self.chosen for buffer, _ in _allocated(loop.body)):
-            return loop
+        inside = {buffer for buffer, _ in _allocated(loop.body)}
+        if self.chosen.isdisjoint(inside):
+            return None if inside & self.kept.keys() else loop
         before, kind = self.around, ForKind.SERIAL
         if self.slots is not None:
             most, extent = self.slots.most, loop.extent
