@@ -17,7 +17,7 @@ from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
-from intarsia_ir.tir.stmt import Stmt
+from intarsia_ir.tir.stmt import IfStmt, Stmt
 from intarsia_loops.cpu import matrix_unit_dense, open_matrix_unit, open_matrix_unit_conv
 from intarsia_loops.cpu.conv import Convolution, conv_loops, matrix_unit_extents
 from intarsia_loops.cpu.int8x4 import (
@@ -64,6 +64,10 @@ def behind(place: Load, words: PrimExpr) -> PrimExpr:
     return load(place.buffer, *unflatten(flat + words, list(place.buffer.shape)))
 
 
+def present(segments: PrimExpr | None, number: int, body: Stmt) -> Stmt:
+    return body if segments is None else IfStmt(segments > number, body)
+
+
 @dataclass(frozen=True)
 class PlainUnit:
     """Registers of four rows; how large they are is known when the loops run."""
@@ -84,11 +88,17 @@ class PlainUnit:
 
     def multiply(self, operands: UnitOperands) -> Stmt:
         down, across = operands.grid
-        return seq(*(self._add(operands, s, b) for s in range(down) for b in range(across)))
+        return seq(
+            *(
+                present(operands.segments, s, self._add(operands, s, b))
+                for s in range(down)
+                for b in range(across)
+            )
+        )
 
     def exchange(self, operands: UnitOperands, sums: Buffer, rows: int) -> Stmt:
         down, across = operands.grid
-        written = self.write(sums, rows, operands.grid)
+        written = self.write(sums, rows, operands.grid, operands.segments)
         return seq(written, self.clear((down, across)), self.multiply(operands))
 
     def _add(self, operands: UnitOperands, s: int, b: int) -> Stmt:
@@ -110,9 +120,12 @@ class PlainUnit:
 
         return self._register(one)
 
-    def write(self, sums: Buffer, rows: int, shape: tuple[int, int]) -> Stmt:
+    def write(
+        self, sums: Buffer, rows: int, shape: tuple[int, int], segments: PrimExpr | None = None
+    ) -> Stmt:
         def one(s: int, b: int, r: PrimExpr, c: PrimExpr) -> Stmt:
-            return store(sums, (r + s * rows, c + b * LANES), load(REGISTERS, s, b, r, c))
+            stored = store(sums, (r + s * rows, c + b * LANES), load(REGISTERS, s, b, r, c))
+            return present(segments, s, stored)
 
         return self._each(shape, one)
 

@@ -71,11 +71,15 @@ class Amx(Struct, frozen=True):
         strides = tuple(index(stride) for _, stride in left)
         flags = (index(int(streamed.left)), index(int(streamed.right)))
         function = _of(name, operands.grid)
-        return Invoke("llvm", function, addresses, (*strides, *flags, *values))
+        segments = _segments(operands.grid, operands.segments)
+        return Invoke("llvm", function, addresses, (*strides, *flags, *values, segments))
 
-    def write(self, sums: Buffer, rows: int, grid: tuple[int, int]) -> Stmt:
+    def write(
+        self, sums: Buffer, rows: int, grid: tuple[int, int], segments: PrimExpr | None = None
+    ) -> Stmt:
         """Store sums."""
-        return Invoke("llvm", _of(WRITE, grid), (_first(sums),), (index(rows),))
+        values = (index(rows), _segments(grid, segments))
+        return Invoke("llvm", _of(WRITE, grid), (_first(sums),), values)
 
     def release(self) -> Stmt:
         """Return the unit to its first state, which nobody has to save."""
@@ -84,6 +88,10 @@ class Amx(Struct, frozen=True):
 
 def _first(sums: Buffer) -> Load:
     return Load(sums, (index(0), index(0)), sums.dtype, 1)
+
+
+def _segments(grid: tuple[int, int], segments: PrimExpr | None) -> PrimExpr:
+    return index(grid[0]) if segments is None else segments
 
 
 def _of(name: str, grid: tuple[int, int]) -> str:
@@ -106,15 +114,15 @@ PROCEDURES = {
     RELEASE: CodegenSignature(0),
     **{_of(CLEAR, grid): CodegenSignature(0) for grid in _GRIDS},
     **{
-        _of(name, grid): CodegenSignature(2 * grid[0] + grid[1] + 2)
+        _of(name, grid): CodegenSignature(2 * grid[0] + grid[1] + 3)
         for name in (MULTIPLY, MULTIPLY_BF16)
         for grid in _GRIDS
     },
     **{
-        _of(f"{name}.{_EXCHANGE}", grid): CodegenSignature(2 * grid[0] + grid[1] + 4)
+        _of(f"{name}.{_EXCHANGE}", grid): CodegenSignature(2 * grid[0] + grid[1] + 5)
         for name in (MULTIPLY, MULTIPLY_BF16)
         for grid in _GRIDS
     },
-    **{_of(WRITE, grid): CodegenSignature(2) for grid in _GRIDS},
+    **{_of(WRITE, grid): CodegenSignature(3) for grid in _GRIDS},
 }
 """Name to what it takes."""

@@ -73,11 +73,13 @@ class UnitOperands(Struct, frozen=True):
         left: For each segment, its first element or Int8x4 word, and the bytes from row to row.
         right: The first word of each register of weights ``[words, lanes]``.
         streamed: What is read past the first-level cache.
+        segments: How many of the segments there are, 1 or all, where the run decides.
     """
 
     left: Sequence[tuple[Load, int]]
     right: Sequence[Load]
     streamed: Streamed = Streamed()
+    segments: PrimExpr | None = None
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -132,8 +134,13 @@ class MatrixUnit(Protocol):
         """
         ...
 
-    def write(self, sums: Buffer, rows: int, grid: tuple[int, int]) -> Stmt:
-        """Write the sums of ``grid`` registers to ``sums[grid[0] * rows, grid[1] * lanes]``."""
+    def write(
+        self, sums: Buffer, rows: int, grid: tuple[int, int], segments: PrimExpr | None = None
+    ) -> Stmt:
+        """Write the sums of ``grid`` registers to ``sums[grid[0] * rows, grid[1] * lanes]``.
+
+        ``segments`` are those of :class:`UnitOperands`.
+        """
         ...
 
     def release(self) -> Stmt:

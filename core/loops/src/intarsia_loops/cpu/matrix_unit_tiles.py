@@ -74,6 +74,7 @@ class UnitTiles(Struct, frozen=True):
         columns: Columns that exist: the last block of weights may have more.
         steps: Extents of the loops to sum over, outermost first.
         streamed: What is read past the first-level cache.
+        present: How many segments a tile has, 1 or all, where the run decides.
     """
 
     unit: MatrixUnit
@@ -83,6 +84,7 @@ class UnitTiles(Struct, frozen=True):
     columns: int
     steps: tuple[int, ...]
     streamed: Streamed = Streamed()
+    present: PrimExpr | None = None
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -110,18 +112,19 @@ def matrix_unit_tiles(tiles: UnitTiles, tile: Callable[[PrimExpr], UnitTile]) ->
     down, across = tiles.grid
     sums = Buffer("sums", (down * tiles.rows, across * unit.lanes), unit.sums, MemoryScope.STACK)
 
+    written = unit.write(sums, tiles.rows, tiles.grid, tiles.present)
+
     def hidden_epilogue(i: PrimExpr) -> Stmt:
         """Do the epilogue of tile ``i`` while the unit computes the next one, if there is one."""
         before, now, is_followed = tile(i), tile(i + 1), i < index(tiles.count) - 1
         exchanged = _multiply(tiles, now, index(0), sums)
-        begun = IfStmt(is_followed, exchanged, unit.write(sums, tiles.rows, tiles.grid))
+        begun = IfStmt(is_followed, exchanged, written)
         body = seq(begun, *_steps_with_epilogue(tiles, (now, before), is_followed, sums))
         return let_all((*now.bound, *before.bound), body)
 
     first = tile(index(0))
     begun = serial(prod(tiles.chunks), lambda k: _multiply(tiles, first, k), "k")
     if isinstance(tiles.count, int) and tiles.count == 1:
-        written = unit.write(sums, tiles.rows, tiles.grid)
         done = seq(begun, written, _epilogue(tiles, first, sums, index(0), tiles.rows))
         return Allocate(sums, seq(unit.clear(tiles.grid), let_all(first.bound, done)))
     done = serial(tiles.count, hidden_epilogue, "t")
@@ -169,7 +172,7 @@ def _multiply(
     segments = [tile.segment(index(s)) for s in range(tiles.segments)]
     left = [(address_of(each.left(step)), each.stride) for each in segments]
     right = [address_of(tile.right(step, block)) for block in range(tiles.grid[1])]
-    operands = UnitOperands(left, right, tiles.streamed)
+    operands = UnitOperands(left, right, tiles.streamed, tiles.present)
     body = (
         tiles.unit.multiply(operands)
         if sums is None
@@ -215,4 +218,4 @@ def _epilogue(tiles: UnitTiles, tile: UnitTile, sums: Buffer, low: PrimExpr, siz
 
         return serial(size, row, "r")
 
-    return serial(tiles.segments, segment_part, "s")
+    return serial(tiles.segments if tiles.present is None else tiles.present, segment_part, "s")

@@ -6,11 +6,13 @@ into tiles of 32, and up to 16 behind them are a tile of 1 x 2 registers, which 
 that number: the unit takes time for each row. Loops, outermost first::
 
     parallel: panels of tiles x groups of blocks of B       # a group has at most 256 KiB
-      for tile of 32 rows of the panel:
-        for block of B in the group:
-          for k: 2 x 2 products
-      for block of B in the group:                          # rows behind the last tile
-        for k: 1 x 2 products
+      for round in tiles of 32 rows, rows behind the last tile:
+        for tile of the panel:
+          for block of B in the group:
+            for k: 2 x 2 products, or 1 x 2
+
+The rounds share their code, most of which is the epilogue; the products of the second segment stand
+behind a condition. Two loops took 1.06 of the time to compile an encoder, and 1.0 to 1.1 to run it.
 
 Caches: there are at least eight groups, so one often stays in the first-level cache while the rows
 of a panel pass. Otherwise the rows of a tile do, and blocks stream from the second-level cache.
@@ -149,7 +151,7 @@ class _OpenUnitProduct(Struct, frozen=True):
         start, size, some = part
         step = SEGMENTS * self.unit.rows
         if not self._is_copied:
-            return seq(*self._both(self.left, index(0), part, blocks, (group, used)))
+            return self._both(self.left, index(0), part, blocks, (group, used))
         most = minimum_size(self.left.m, self._most_tiles * step + self.unit.rows)
         panel = Buffer(
             "panel", (cast("int", most), self._pitch), self.weight.dtype, MemoryScope.STACK
@@ -159,7 +161,7 @@ class _OpenUnitProduct(Struct, frozen=True):
         body = self._both(self._copied(panel), base, part, blocks, (group, used))
         before = maximum(rows - self.unit.rows, 0)  # a segment that overlaps may begin there
         bound = [(base, minimum(start * step, before))]
-        return let_all(bound, Allocate(panel, seq(copied, *body)))
+        return let_all(bound, Allocate(panel, seq(copied, body)))
 
     def _both(
         self,
@@ -168,61 +170,79 @@ class _OpenUnitProduct(Struct, frozen=True):
         part: tuple[PrimExpr, PrimExpr, PrimExpr],
         blocks: tuple[PrimExpr, PrimExpr],
         columns: tuple[int, int],
-    ) -> list[Stmt]:
-        """Multiply the tiles, then the rows behind them, of what has the rows from one on."""
-        (start, size, some), (begin, count) = part, blocks
-        rows, step = self.unit.rows, SEGMENTS * self.unit.rows
+    ) -> Stmt:
+        """Multiply the tiles, then the rows behind them, of what has the rows from one on.
+
+        Both are rounds of one loop: two would have two copies of the epilogue.
+        """
+        (start, size, some), unit = part, self.unit
+
+        def round_of(number: PrimExpr) -> Stmt:
+            names = ("height", "present", "before", "tiles")
+            height, present, before, tiles = (TirVar(name) for name in names)
+            is_behind = number > 0
+            bound = [
+                (height, select(is_behind, some, index(unit.rows))),
+                (present, select(is_behind, index(1), index(SEGMENTS))),
+                (before, select(is_behind, start + size, start)),
+                (tiles, select(is_behind, minimum(some, 1), size)),
+            ]
+            tile = self._tile(source, base, (before, height), blocks)
+            body = self._tiles((present, height), tiles * blocks[1], columns, tile)
+            return let_all(bound, IfStmt(tiles > 0, body))
+
+        return serial(2, round_of, "round")
+
+    def _tile(
+        self,
+        source: Matrix,
+        base: PrimExpr,
+        rows: tuple[PrimExpr, PrimExpr],
+        blocks: tuple[PrimExpr, PrimExpr],
+    ) -> Callable[[PrimExpr], UnitTile]:
+        """Return the tiles from one on whose segments have so many rows, by their number."""
+        (before, height), (begin, count), unit = rows, blocks, self.unit
+        width = self.across * unit.lanes
 
         def tile(i: PrimExpr) -> UnitTile:
             block, first = TirVar("block"), TirVar("first")
+            wanted = [first + s * unit.rows for s in range(SEGMENTS)]
+            last = index(self.left.m) - height
+            places = [TirVar(f"row{s}") for s in range(SEGMENTS)]
             bound = [
                 (block, begin + i % maximum(count, 1)),
-                (first, (start + i // maximum(count, 1)) * step),
+                (first, (before + i // maximum(count, 1)) * (SEGMENTS * unit.rows)),
+                *zip(places, (minimum(row, last) for row in wanted), strict=True),
             ]
 
             def segment(s: PrimExpr) -> Segment:
-                wanted = first + s * rows
-                row = minimum(wanted, index(self.left.m) - rows)
-                return self._segment(source, base, (row, wanted - row), block)
+                row = select(s < 1, *places)
+                return Segment(
+                    lambda k: source.element(row - base, k[0]),
+                    source.stride_bytes,
+                    first + s * unit.rows - row,
+                    lambda r, c, value: self.epilogue(
+                        value, (*unflatten(row + r, self.outer), block * width + c)
+                    ),
+                    height,
+                )
 
             return UnitTile(segment, self._right(block), bound=bound)
 
-        def behind(i: PrimExpr) -> UnitTile:
-            row = (start + size) * step
-            segment = self._segment(source, base, (row, index(0)), begin + i)
-            return UnitTile(lambda _: replace(segment, end=some), self._right(begin + i))
-
-        large = self._tiles(SEGMENTS, index(rows), size * count, columns, tile)
-        small = self._tiles(1, some, count, columns, behind)
-        return [IfStmt(size > 0, large), IfStmt(some > 0, small)]
+        return tile
 
     def _tiles(
         self,
-        segments: int,
-        rows: PrimExpr,
+        segments: tuple[PrimExpr, PrimExpr],
         count: PrimExpr,
         columns: tuple[int, int],
         tile: Callable[[PrimExpr], UnitTile],
     ) -> Stmt:
         """Return a loop over tiles of some segments, each of so many rows."""
-        unit, depth, (group, used) = self.unit, self.left.k, columns
+        unit, depth, (group, used), (present, height) = self.unit, self.left.k, columns, segments
         streamed = streamed_by(group, self._block_bytes)
-        common = UnitTiles(unit, count, segments, unit.rows, used, (depth,), streamed)
-        return configured(unit, rows, depth, matrix_unit_tiles(common, tile))
-
-    def _segment(
-        self, source: Matrix, base: PrimExpr, rows: tuple[PrimExpr, PrimExpr], block: PrimExpr
-    ) -> Segment:
-        """Return the rows from one on, of which some are done."""
-        (row, done), width = rows, self.across * self.unit.lanes
-        return Segment(
-            lambda k: source.element(row - base, k[0]),
-            source.stride_bytes,
-            done,
-            lambda r, c, value: self.epilogue(
-                value, (*unflatten(row + r, self.outer), block * width + c)
-            ),
-        )
+        common = UnitTiles(unit, count, SEGMENTS, unit.rows, used, (depth,), streamed, present)
+        return configured(unit, height, depth, matrix_unit_tiles(common, tile))
 
     def _right(self, block: PrimExpr) -> Callable[[Sequence[PrimExpr], int], PrimExpr]:
         return lambda k, n: load(self.weight, block * self.across + n, k[0], index(0))

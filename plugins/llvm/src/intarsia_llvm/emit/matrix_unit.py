@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from intarsia_ir.tir.expr import IntImm, Load, PrimExpr
 from intarsia_ir.tir.stmt import Invoke
@@ -119,19 +120,48 @@ def _multiply(e: Expressions, call: Invoke, down: int, across: int) -> None:
     loads = [_LOADS[_number(flag)] for flag in call.values[down : down + 2]]
     weights = [e.address(place.buffer, place.indices) for place in right]
     instruction = "tdpbf16ps" if call.function.startswith(MULTIPLY_BF16) else "tdpbusd"
-    store = _stores(e, sums[0], _number(call.values[-1])) if sums else None
+    store = _stores(e, sums[0], _number(call.values[-2])) if sums else None
     w = e.w
+
+    def multiply(s: int, b: int) -> None:
+        if s == 0:
+            _do(w, loads[1], ("i8", _WEIGHTS + b), ("ptr", weights[b]), ("i64", _ROW_BYTES))
+        if b == 0:
+            _do(w, loads[0], ("i8", _DATA + s), ("ptr", left[s]), ("i64", strides[s]))
+        if store is not None:
+            store(s, b)
+            _do(w, "tilezero", ("i8", _sums(s, b)))
+        registers = (_sums(s, b), _DATA + s, _WEIGHTS + b)
+        _do(w, instruction, *(("i8", register) for register in registers))
+
+    _each(e, call, (down, across), multiply)
+
+
+def _each(
+    e: Expressions, call: Invoke, grid: tuple[int, int], write: Callable[[int, int], None]
+) -> None:
+    """Write what is done for each register of sums, of the segments that there are in the run."""
+    down, across = grid
     for s in range(down):
-        for b in range(across):
-            if s == 0:
-                _do(w, loads[1], ("i8", _WEIGHTS + b), ("ptr", weights[b]), ("i64", _ROW_BYTES))
-            if b == 0:
-                _do(w, loads[0], ("i8", _DATA + s), ("ptr", left[s]), ("i64", strides[s]))
-            if store is not None:
-                store(s, b)
-                _do(w, "tilezero", ("i8", _sums(s, b)))
-            registers = (_sums(s, b), _DATA + s, _WEIGHTS + b)
-            _do(w, instruction, *(("i8", register) for register in registers))
+        with _where_present(e, s, call.values[-1]):
+            for b in range(across):
+                write(s, b)
+
+
+@contextmanager
+def _where_present(e: Expressions, segment: int, count: PrimExpr) -> Generator[None]:
+    if segment == 0 or isinstance(count, IntImm):
+        yield
+        return
+    w = e.w
+    present, end = w.fresh_label(), w.fresh_label()
+    condition = w.emit(f"icmp sgt i64 {e.value(count)}, {segment}")
+    w.do(f"br i1 {condition}, label %{present}, label %{end}")
+    w.start_block(present)
+    with w.branch():
+        yield
+    w.do(f"br label %{end}")
+    w.start_block(end)
 
 
 def _stores(e: Expressions, first: Load, rows: int) -> Callable[[int, int], None]:
@@ -147,10 +177,7 @@ def _stores(e: Expressions, first: Load, rows: int) -> Callable[[int, int], None
 
 
 def _write(e: Expressions, call: Invoke, down: int, across: int) -> None:
-    store = _stores(e, call.places[0], _number(call.values[0]))
-    for s in range(down):
-        for b in range(across):
-            store(s, b)
+    _each(e, call, (down, across), _stores(e, call.places[0], _number(call.values[0])))
 
 
 def _row_bytes(address: Load) -> int:
