@@ -112,3 +112,10 @@ def test_an_old_form_interpolates_images_of_open_sizes() -> None:
         opset=9,
     )
     check(made, *({"x": floats(1, 2, *size)} for size in ((4, 6), (1, 3), (7, 5))), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("height", ["h", 1, 4], ids=["open", "known", "four"])
+@pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
+def test_less_than_one_element_is_none(mode: str, height: int | str) -> None:
+    data = resize("_ s", {"s": F32([1, 1, 0.3, 2])}, (1, 2, height, 3), mode=mode)
+    agrees(data, floats(1, 2, 1 if height == "h" else int(height), 3))

@@ -202,6 +202,8 @@ def _resized(
         return node.input(0)
     if any(isinstance(size, Dim) for size in (*sizes, *node.static_shape(0))):
         return _repeated(node, scales, mode, coordinates, nearest)
+    if 0 in sizes:  # a scale leaves less than one element
+        return node.full(sizes, 0, dtype_of(node.input(0)))
     attrs = resizing.Resize.Attrs(
         sizes=sizes,
         scales=scales,
