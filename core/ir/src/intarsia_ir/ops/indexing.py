@@ -44,8 +44,9 @@ from .type_rules import (
 
 def _clamped(indices: Array, size: int) -> Array:
     """Return indices in ``range(size)``."""
-    wide = indices.astype(np.int64)
-    return np.clip(np.where(wide < 0, wide + size, wide), 0, max(size - 1, 0))
+    wide = indices.astype(np.int64, copy=False)
+    counted = np.where(wide < 0, wide + size, wide)
+    return np.minimum(np.maximum(counted, 0), max(size - 1, 0))  # np.clip takes twice as long
 
 
 def _clamped_element(index: PrimExpr, size: int) -> PrimExpr:

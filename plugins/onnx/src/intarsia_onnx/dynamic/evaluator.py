@@ -74,14 +74,17 @@ class Evaluator:
             ModelError: A node cannot take these operands.
             UnsupportedError: A node asks for what there is not.
         """
-        limits = budget()
         with np.errstate(all="ignore"):
             for node in nodes:
-                limits.check(node.span)
-                results = self._checked(node, scope, opset)
-                for name, value in zip(node.outputs, results, strict=False):
-                    if name:
-                        scope[name] = value
+                self.step(node, scope, opset)
+
+    def step(self, node: Node, scope: Scope, opset: int) -> None:
+        """Carry out one node as :meth:`run` does, where the caller ignores NumPy's warnings."""
+        budget().check(node.span)
+        results = self._checked(node, scope, opset)
+        for name, value in zip(node.outputs, results, strict=False):
+            if name:
+                scope[name] = value
 
     def graph(
         self, scope: Scope, opset: int, graph: Graph, values: Mapping[str, Value]

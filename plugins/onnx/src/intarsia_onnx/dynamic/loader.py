@@ -97,26 +97,31 @@ class _Loaded(HostedProgram):
         for info, value in zip(program.inputs, values, strict=True):
             scope[info.name] = value
             self._alias(scope, info.name)
-        for step in program.steps:
-            operands = [scope[name] if name else None for name in step.inputs]
-            start = time.perf_counter()
-            if isinstance(step, PieceStep):
-                results = self._pieces[step.name](operands)
-                if len(results) != len(step.outputs):
-                    raise ArtifactError(
-                        f"the program wants {len(step.outputs)} values of piece '{step.name}', "
-                        f"which gives {len(results)}"
-                    )
-                scope.update(zip(step.outputs, results, strict=True))
-            else:
-                self._evaluator.run((step,), scope, program.opset)
-            if watch is not None:
-                seconds = time.perf_counter() - start
-                found = [scope[name] for name in step.outputs if name]
-                watch(StepSeen(*_called(step), operands, found, seconds))
-            for name in step.outputs:
-                self._alias(scope, name)
+        with np.errstate(all="ignore"):
+            for step in program.steps:
+                operands = [scope[name] if name else None for name in step.inputs]
+                start = time.perf_counter()
+                self._carry_out(step, operands, scope)
+                if watch is not None:
+                    seconds = time.perf_counter() - start
+                    found = [scope[name] for name in step.outputs if name]
+                    watch(StepSeen(*_called(step), operands, found, seconds))
+                for name in step.outputs if self._aliases else ():
+                    self._alias(scope, name)
         return [scope[name] for name in program.outputs]
+
+    def _carry_out(self, step: Step, operands: Sequence[Value], scope: Scope) -> None:
+        """Run a piece or a node on operands, which a scope has, and add the results to it."""
+        if not isinstance(step, PieceStep):
+            self._evaluator.step(step, scope, self._program.opset)
+            return
+        results = self._pieces[step.name](operands)
+        if len(results) != len(step.outputs):
+            raise ArtifactError(
+                f"the program wants {len(step.outputs)} values of piece '{step.name}', "
+                f"which gives {len(results)}"
+            )
+        scope.update(zip(step.outputs, results, strict=True))
 
     def _alias(self, scope: Scope, source: str) -> None:
         for name in self._aliases.get(source, ()):

@@ -106,7 +106,7 @@ class Numbered:
 
     def __init__(self, operands: Sequence[np.ndarray | None]) -> None:
         texts = [x.reshape(-1) for x in operands if x is not None and x.dtype.hasobject]
-        self._texts = np.concatenate(texts)
+        self._texts = texts[0] if len(texts) == 1 else np.concatenate(texts)
         self.operands: list[np.ndarray | None] = []
         first = 0
         for x in operands:
