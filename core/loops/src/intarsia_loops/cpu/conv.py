@@ -29,7 +29,6 @@ without the pixels between; 3x3 may use ``winograd.py``.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from math import prod
 
@@ -42,7 +41,7 @@ from intarsia_ir.tir.stmt import Allocate, Stmt
 from intarsia_runtime.size import Dim, Size
 
 from ..typical import typical
-from .aliased_rows import most_rows
+from .conv_plan import ConvPlan, conv_plan, most_bytes, tile_channels
 from .conv_strip import (
     Convolution,
     ConvWorkItem,
@@ -68,26 +67,20 @@ from .loops import (
     seq,
     serial,
 )
-from .matrix_unit import SEGMENTS, configured, segment_rows
+from .matrix_unit import configured, segment_rows
 from .matrix_unit_conv import MatrixUnitStrip, matrix_unit_conv_tiles
 from .matrix_unit_dense import matrix_unit_dense_loops
 from .micro_kernel import register_tile
 from .open_matrix_unit import open_matrix_unit_dense_loops
 from .ordered_tiles import OrderedWords, offsets_of
 from .panel import LINE, Matrix
-from .prefetch import WeightPrefetch, is_streamed, prefetch_next_block
+from .prefetch import WeightPrefetch, prefetch_next_block
 from .row_segments import segment_columns
-from .tiling import STACKED_STRIP, CpuTiling, best_rows, column_parts, for_width
-from .window import Window
+from .tiling import CpuTiling, column_parts, for_width
 
-_ITEMS = 8
-_LARGE_WEIGHTS_FACTOR = 2.25
 _LINE_WORDS = LINE // 4
 _FEW_WEIGHTS = 64 * 1024
 """Bytes of weights that stay near the first-level cache while a strip is computed."""
-
-_MOST_LINES = 1.25
-"""Lines that a strip reads, by those it would read if windows of others read none of them."""
 
 
 def matrix_unit_extents(conv: Convolution) -> tuple[Size, int]:
@@ -112,7 +105,7 @@ def conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) ->
     data_stationary = is_data_stationary(read, written, conv.weight)
     columns = conv.window.output[1]
     conv, row_segments = _segmented(tiling, conv)
-    plan = _plan(tiling, conv, row_segments)
+    plan = conv_plan(tiling, conv, row_segments)
     if plan.strips > 1 and _gathers_pixels(tiling, conv):
         return _as_matrix(tiling, conv, epilogue)
     stmts: list[Stmt] = []
@@ -149,19 +142,11 @@ def _segmented(tiling: CpuTiling, conv: Convolution) -> tuple[Convolution, int]:
         return conv, 1
     rows, columns = window.output
     tile = tiling.rows_for(conv.weight.shape[2] // tiling.lanes)
-    wide = segment_columns(window, conv.inner * 4, int(_most_bytes(tiling, conv)), tile)
+    wide = segment_columns(window, conv.inner * 4, int(most_bytes(tiling, conv)), tile)
     if wide == columns:
         return conv, 1
     segment = replace(conv, copied=True, window=replace(window, output=(rows, wide)))
     return segment, -(-columns // wide)
-
-
-def _most_bytes(tiling: CpuTiling, conv: Convolution) -> float:
-    """Return how many bytes a strip may have.
-
-    Each strip reads all weights anew: many of them come from memory again for each.
-    """
-    return tiling.strip_bytes * (_LARGE_WEIGHTS_FACTOR if is_streamed(conv.weight) else 1)
 
 
 def _gathers_pixels(tiling: CpuTiling, conv: Convolution) -> bool:
@@ -171,8 +156,9 @@ def _gathers_pixels(tiling: CpuTiling, conv: Convolution) -> bool:
     to 2048 channels, 7 x 7 results, fp32 in 0.65 of the time (AVX2). The copy costs little beside
     weights that the first-level cache does not hold.
     """
-    is_known = isinstance(conv.data.shape[0], int) and tiling.unit is None and conv.groups == 1
-    return is_known and conv.window.picks_points and conv.weight.bytes >= _FEW_WEIGHTS
+    if isinstance(conv.data.shape[0], Dim) or tiling.unit is not None or conv.groups > 1:
+        return False
+    return conv.window.picks_points and conv.weight.bytes >= _FEW_WEIGHTS
 
 
 def _as_matrix(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) -> Stmt:
@@ -196,112 +182,10 @@ def _as_matrix(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) ->
     )
 
 
-class _Plan(Struct, frozen=True):
-    """How a convolution is cut: strips of ``height`` rows, tiles of ``tile`` results."""
-
-    height: int
-    strips: int
-    tile: tuple[int, int]
-    blocks: int
-    blocks_per_item: int
-
-
-def _plan(tiling: CpuTiling, conv: Convolution, row_segments: int) -> _Plan:
-    window = conv.window
-    rows, columns = window.output
-    width = _tile_channels(tiling, conv)
-    blocks = -(-conv.columns // width)
-    most_tiled = tiling.rows_for(width // tiling.lanes)
-    tile_height, _ = _tile_of(tiling, window, width, most_tiled)
-    padded = window.span(1, columns)
-    items = conv.groups * typical(conv.data.shape[0]) * row_segments
-    most = _most_bytes(tiling, conv)
-
-    def fits(height: int) -> bool:
-        if conv.is_copied:
-            lines, _ = strip_rows(window, height, is_segment=row_segments > 1)
-            return lines * padded * conv.inner * 4 <= most
-        (kh, kw), read = window.kernel, window.span(0, height)
-        return min(read, height * kh) * min(padded, columns * kw) * conv.inner * 4 <= most
-
-    heights = [h for h in range(rows, 0, -1) if rows % h == 0 and fits(h)] or [1]
-    heights = _kept_on_stack(conv, heights) or heights
-
-    def cost(height: int) -> float:
-        strips = rows // height * items
-        full_tiles, remainder = divmod(height, tile_height)
-        tiles = full_tiles + (0.75 if remainder else 0.0)
-        ideal = height / tile_height
-        lines, _ = strip_rows(window, height, is_segment=row_segments > 1)
-        halo = lines / height / window.strides[0]
-        copy = halo * 4.0 / (window.kernel[0] * window.kernel[1] * conv.columns)
-        uneven = max(-(-strips // t) * t / strips for t in (2, 4))
-        return tiles / ideal * min(uneven, 1.3) * taps_computed(conv, height) + copy
-
-    height = min(heights, key=cost)
-    strips = rows // height
-    group = blocks
-    while group > 1 and strips * items * -(-blocks // group) < _ITEMS:
-        group = -(-group // 2)
-    most_tiled = min(most_tiled, most_neighbours(tiling, conv, is_copied=conv.is_copied))
-    tile = _tile_of(tiling, window, width, most_tiled)
-    return _Plan(height, strips, tile, blocks, group)
-
-
-def _kept_on_stack(conv: Convolution, heights: Sequence[int]) -> list[int]:
-    """Return the heights of strips that the stack holds, where an open batch loses nothing by it.
-
-    Memory of threads is reserved for as many as there are, also for a single image. Strips that
-    copy few rows twice take 1.00 to 1.02 of the time where weights are in the first cache as well
-    (an 8-bit ResNet with AMX), and none of the workspace.
-    """
-    window, columns = conv.window, conv.window.span(1, conv.window.output[1])
-    is_open = isinstance(conv.data.shape[0], Dim)
-    if not is_open or not conv.is_copied or conv.weight.bytes > STACKED_STRIP:
-        return []
-
-    def suits(height: int) -> bool:
-        lines, _ = strip_rows(window, height, is_segment=False)
-        is_small = lines * columns * conv.inner * conv.data.dtype.bytes <= STACKED_STRIP
-        return is_small and lines <= _MOST_LINES * height * window.strides[0]
-
-    return [height for height in heights if suits(height)]
-
-
-def _tile_of(tiling: CpuTiling, window: Window, width: int, most: int) -> tuple[int, int]:
-    """Return height and width of the neighbours that a tile computes, at most so many."""
-    rows, columns = window.output
-    if tiling.unit is not None:
-        count, size = segment_rows(columns, tiling.unit)
-        return (min(rows, SEGMENTS), columns) if count == 1 else (1, min(columns, SEGMENTS * size))
-    tile_width = best_rows(columns, most)
-    if tiling.tile_columns:
-        tile_width = min(tiling.tile_columns, columns, most)
-    return max(1, min(rows, most // tile_width)), tile_width
-
-
-def most_neighbours(tiling: CpuTiling, conv: Convolution, *, is_copied: bool) -> int:
-    """Return how many pixels of a tile a first-level cache holds lines of side by side.
-
-    With 512 channels and a stride of 2 they lie 4096 bytes apart (``aliased_rows.py``): tiles of 7
-    pixels take 0.75 to 0.8 of the time of 14 (AMD Zen 4). Vectors of data (NEON) are loaded rarely.
-    """
-    if tiling.left_lanes is not None:
-        return sys.maxsize
-    channels = conv.inner if is_copied else conv.data.shape[3]
-    return most_rows(conv.window.strides[1] * channels * conv.data.dtype.bytes)
-
-
-def _tile_channels(tiling: CpuTiling, conv: Convolution) -> int:
-    """Return how many channels a tile computes: a matrix unit has two registers of a block each."""
-    width = conv.weight.shape[2]
-    return width if tiling.unit is None else min(2, -(-conv.columns // width)) * width
-
-
 def _strip(
     tiling: CpuTiling,
     conv: Convolution,
-    plan: _Plan,
+    plan: ConvPlan,
     work_item: ConvWorkItem,
     epilogue: EpilogueStore,
 ) -> Stmt:
@@ -333,14 +217,14 @@ def _strip(
 def _blocks(
     tiling: CpuTiling,
     conv: Convolution,
-    plan: _Plan,
+    plan: ConvPlan,
     work_item: ConvWorkItem,
     epilogue: EpilogueStore,
     read: Read,
     strides: Sequence[int],
 ) -> Stmt:
     """Compute the blocks of channels of an item one after the other."""
-    width = _tile_channels(tiling, conv)
+    width = tile_channels(tiling, conv)
     blocks = plan.blocks
 
     def body(number: PrimExpr, used: int) -> Stmt:
@@ -381,7 +265,7 @@ class _Block(Struct, frozen=True):
 
     tiling: CpuTiling
     conv: Convolution
-    plan: _Plan
+    plan: ConvPlan
     work_item: ConvWorkItem
     epilogue: EpilogueStore
     read: Read
@@ -393,7 +277,7 @@ class _Block(Struct, frozen=True):
     def block(self) -> PrimExpr:
         """Number of the block in the weights; of a matrix unit, that of the first of its tile."""
         width = self.conv.weight.shape[2]
-        first = self.number * (_tile_channels(self.tiling, self.conv) // width)
+        first = self.number * (tile_channels(self.tiling, self.conv) // width)
         return self.work_item.group * -(-self.conv.columns // width) + first
 
     def first_of(self, k: Sequence[PrimExpr], number: int) -> PrimExpr:
@@ -410,7 +294,7 @@ class _Block(Struct, frozen=True):
     def store_result(self, y: PrimExpr, x: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
         """Store the result of row ``y`` and column ``x`` of the strip."""
         conv, item = self.conv, self.work_item
-        channel = item.group * conv.columns + self.number * _tile_channels(self.tiling, conv) + c
+        channel = item.group * conv.columns + self.number * tile_channels(self.tiling, conv) + c
         return self.epilogue(value, (item.image, item.row + y, item.across(x), channel))
 
     def ordered(self, strides: Sequence[int]) -> Stmt:
@@ -505,7 +389,7 @@ class _Block(Struct, frozen=True):
         )
 
 
-def _unit_strip(conv: Convolution, plan: _Plan, block: PrimExpr, used: int) -> MatrixUnitStrip:
+def _unit_strip(conv: Convolution, plan: ConvPlan, block: PrimExpr, used: int) -> MatrixUnitStrip:
     """Return what a matrix unit computes some blocks of channels of a strip from."""
     window, (down, right) = conv.window, conv.window.strides
     pixel = conv.inner if conv.is_copied else conv.data.shape[3]

@@ -49,7 +49,8 @@ from intarsia_runtime.size import Dim
 from intarsia_runtime.size import maximum as maximum_size
 from intarsia_runtime.size import minimum as minimum_size
 
-from .conv import Convolution, conv_loops, most_neighbours
+from .conv import Convolution, conv_loops
+from .conv_plan import most_neighbours
 from .loops import EpilogueStore, counted, let_all, load, parallel, seq, serial
 from .micro_kernel import register_tile
 from .open_dense import open_dense_loops
