@@ -20,7 +20,7 @@ from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import PrimExpr
 from intarsia_ir.tir.stmt import Stmt
 
-from .tile_functions import TileFunctions, TileShape, kind_of
+from .tile_functions import NamedTile, TileFunctions, kind_of
 
 DOTS = TileFunctions(
     "ix_dots_", "int32_t *sums", "const int32_t *right", "const void *left", "quads"
@@ -43,7 +43,7 @@ def dot_micro_kernel(
     return DOTS.call(sums, left, right, words, kind_of(signed=signed))
 
 
-def print_dot_micro_kernel(shape: TileShape) -> str:
+def print_dot_micro_kernel(shape: NamedTile) -> str:
     """Return the text of a function of :data:`DOTS`."""
     rows, columns = shape.rows, shape.columns
     tile = _Tile(shape.signed, rows, columns, shape.width)

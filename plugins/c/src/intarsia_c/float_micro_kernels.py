@@ -16,7 +16,7 @@ from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import PrimExpr
 from intarsia_ir.tir.stmt import Stmt
 
-from .tile_functions import TileFunctions, TileShape
+from .tile_functions import NamedTile, TileFunctions
 
 PRODUCTS = TileFunctions("ix_products_", "float *sums", "const float *w", "const float *a", "steps")
 """The functions of this module."""
@@ -39,7 +39,7 @@ def float_micro_kernel(
     return PRODUCTS.call(sums, left, right, steps)
 
 
-def print_float_micro_kernel(shape: TileShape) -> str:
+def print_float_micro_kernel(shape: NamedTile) -> str:
     """Return the text of a function of :data:`PRODUCTS`."""
     rows, columns, width = shape.rows, shape.columns, shape.width
     lines = [

@@ -22,7 +22,7 @@ from .dot_micro_kernels import DOTS, print_dot_micro_kernel
 from .float_micro_kernels import PRODUCTS, print_float_micro_kernel
 from .row_kernels import print_row_kernel, row_kernel_arguments
 from .row_panels import panel_arguments, panel_helpers, print_panel, print_panel_helper
-from .tile_functions import TileFunctions, TileShape
+from .tile_functions import NamedTile, TileFunctions
 from .vector_dot_kernels import (
     VECTOR_DOTS,
     VECTOR_INCLUDES,
@@ -54,7 +54,7 @@ class _Family(Struct, frozen=True):
     text: Callable[[str], str]
 
 
-def _of_tiles(functions: TileFunctions, text: Callable[[TileShape], str]) -> _Family:
+def _of_tiles(functions: TileFunctions, text: Callable[[NamedTile], str]) -> _Family:
     """Return functions that multiply tiles; ``text`` is that of one of them."""
 
     def print_one(name: str) -> str:

@@ -5,7 +5,7 @@ A name says what its function multiplies, ``ix_vector_dots_u8_4x16of32``: the fa
 signed or not, rows, columns, and how many columns of packed weights lie side by side. A function
 adds to ``sums[rows, columns]``::
 
-    void name(int32_t *sums, const int32_t *right, const void *left0, ..., intptr_t quads)
+    void name(int32_t *sums, const int32_t *right, const void *left0, ..., intptr_t steps)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from intarsia_loops.cpu.loops import address_of
 _COUNT = r"([1-9]\d*)"
 
 
-class TileShape(Struct, frozen=True):
+class NamedTile(Struct, frozen=True):
     """What one function multiplies.
 
     Attributes:
@@ -78,19 +78,19 @@ class TileFunctions(Struct, frozen=True):
         total = Load(sums, (zero, zero), sums.dtype, 1)
         return Invoke("c", name, (total, weights, *map(address_of, left)), (index(steps),))
 
-    def shape(self, name: str) -> TileShape | None:
+    def shape(self, name: str) -> NamedTile | None:
         """Return what a function multiplies; ``None`` if its name is of another family."""
         match = re.fullmatch(rf"{self.family}([ui]8_)?{_COUNT}x{_COUNT}of{_COUNT}", name)
         if match is None:
             return None
-        return TileShape(name, int(match[2]), int(match[3]), int(match[4]), match[1] == "i8_")
+        return NamedTile(name, int(match[2]), int(match[3]), int(match[4]), match[1] == "i8_")
 
     def arguments(self, name: str) -> int | None:
         """Return how many arguments a function takes; ``None`` if its name is of another family."""
         shape = self.shape(name)
         return None if shape is None else 3 + shape.rows
 
-    def declaration(self, shape: TileShape) -> str:
+    def declaration(self, shape: NamedTile) -> str:
         """Return the name of a function and its parameters."""
         data = [f"{self.data}{row}" for row in range(shape.rows)]
         steps = f"intptr_t {self.steps}"

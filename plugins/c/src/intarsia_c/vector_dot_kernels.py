@@ -24,7 +24,7 @@ from intarsia_ir.tir.expr import PrimExpr
 from intarsia_ir.tir.stmt import Stmt
 
 from .dot_micro_kernels import DOTS
-from .tile_functions import TileShape, kind_of
+from .tile_functions import NamedTile, kind_of
 
 VECTOR_DOTS = replace(DOTS, family="ix_vector_dots_")
 """The functions of this module."""
@@ -92,7 +92,7 @@ def vector_dot_kernel(
     return VECTOR_DOTS.call(sums, left, right, words, kind_of(signed=signed))
 
 
-def print_vector_dot_kernel(shape: TileShape) -> str:
+def print_vector_dot_kernel(shape: NamedTile) -> str:
     """Return the text of a function of :data:`VECTOR_DOTS`."""
     rows, columns = shape.rows, shape.columns
     tile = _VectorTile(shape.signed, rows, columns, shape.width)

@@ -6,9 +6,10 @@ Every tensor comes with its scale and zero point, which are scalars; those of th
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -60,8 +61,11 @@ class QuantizedBinary(Op):
 
     function: ClassVar[Callable[..., Array]]
     combine: ClassVar[BinaryOp]
-    of_bytes: ClassVar[Callable[..., Any] | None] = None
-    """The result, still to be rounded, of the eight operands as floats: NumPy's or expressions."""
+
+    @staticmethod
+    def of_bytes(*operands: PrimExpr) -> PrimExpr | None:
+        """Return the result, still to be rounded, of all operands as float32; or ``None``."""
+        return None
 
     @classmethod
     def type_rule(cls, attrs: OpAttrs, *types: Type) -> TensorType:
@@ -74,9 +78,12 @@ class QuantizedBinary(Op):
     def reference(cls, attrs: OpAttrs, *arrays: Array) -> Array:
         """In float32."""
         with np.errstate(all="ignore"):
-            if cls.of_bytes is not None and arrays[7].itemsize == 1:
-                value: Array = cls.of_bytes(*(array.astype(np.float32) for array in arrays))
-                return convert(np.rint(value), DType(arrays[7].dtype.name))
+            # Arrays are added and multiplied as expressions are.
+            floats = typing.cast("list[PrimExpr]", [x.astype(np.float32) for x in arrays])
+            value = cls.of_bytes(*floats) if arrays[7].itemsize == 1 else None
+            if value is not None:
+                number = typing.cast("Array", value)
+                return convert(np.rint(number), DType(arrays[7].dtype.name))
             result = cls.function(dequantized(*arrays[:3]), dequantized(*arrays[3:6]))
         return quantized(result, *arrays[6:])
 
@@ -87,24 +94,14 @@ class QuantizedBinary(Op):
 
         def element(*indices: PrimExpr) -> PrimExpr:
             items = [read(tensor, indices, shape) for tensor in tensors]
-            if cls.of_bytes is not None and tensors[7].dtype.bits == 8:
-                value: PrimExpr = cls.of_bytes(*(cast(item, DType.FLOAT32) for item in items))
+            is_byte = tensors[7].dtype.bits == 8
+            value = cls.of_bytes(*(cast(x, DType.FLOAT32) for x in items)) if is_byte else None
+            if value is not None:
                 return cast(intrinsic(Intrinsic.ROUND, value), tensors[7].dtype)
             a, b = dequantized_element(*items[:3]), dequantized_element(*items[3:6])
             return quantized_element(binary(cls.combine, a, b), *items[6:])
 
         return compute(shape, element, name=cls.name.replace(".", "_"))
-
-
-def _sum_of_bytes(*operands: Any) -> Any:
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
-    first, second = a_scale / y_scale, b_scale / y_scale
-    return b * second + (a * first + (y_zero - (first * a_zero + second * b_zero)))
-
-
-def _product_of_bytes(*operands: Any) -> Any:
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
-    return (a - a_zero) * (b - b_zero) * (a_scale * b_scale / y_scale) + y_zero
 
 
 @operator("qnn.add", OpKind.ELEMWISE)
@@ -118,7 +115,13 @@ class Add(QuantizedBinary):
 
     function = staticmethod(np.add)
     combine = BinaryOp.ADD
-    of_bytes = staticmethod(_sum_of_bytes)
+
+    @staticmethod
+    def of_bytes(*operands: PrimExpr) -> PrimExpr:
+        """``a * p + b * q + c``."""
+        a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
+        first, second = a_scale / y_scale, b_scale / y_scale
+        return b * second + (a * first + (y_zero - (first * a_zero + second * b_zero)))
 
 
 @operator("qnn.subtract", OpKind.ELEMWISE)
@@ -139,7 +142,12 @@ class Multiply(QuantizedBinary):
 
     function = staticmethod(np.multiply)
     combine = BinaryOp.MUL
-    of_bytes = staticmethod(_product_of_bytes)
+
+    @staticmethod
+    def of_bytes(*operands: PrimExpr) -> PrimExpr:
+        """``(a - a_zero) * (b - b_zero) * p + y_zero``."""
+        a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
+        return (a - a_zero) * (b - b_zero) * (a_scale * b_scale / y_scale) + y_zero
 
 
 @operator("qnn.mean", OpKind.REDUCTION)

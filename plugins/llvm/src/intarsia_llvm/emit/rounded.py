@@ -24,7 +24,7 @@ from intarsia_ir.tir.expr import (
     Load,
     PrimExpr,
 )
-from intarsia_ir.tir.forward import LEAST_SCALAR, MOST_SCALAR, is_passed_scalar
+from intarsia_ir.tir.forward import MOST_SCALAR, is_passed_scalar
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_runtime.dtype import DType
 
@@ -36,10 +36,8 @@ _FLOAT = DType.FLOAT32
 _WIDE = (DType.INT32, _FLOAT)  # which have every byte
 _MOST = 2**16  # far from what float32 has exactly
 _ROUNDING_LANES = (1, 4, 8, 16)  # of vectors that x86 rounds to int32 with one instruction
-
 _LARGEST = 2.0**127  # about that of float32
 _MOST_ADDED = 2**14  # to 16 bits, and what is limited then is beyond those of a byte
-_MOST_CONVERTED = 2.0**30  # that int32 certainly has
 _PACKED_LANES = 8  # of a vector of AVX2
 
 
@@ -140,15 +138,10 @@ def _size_of(expr: PrimExpr) -> float:
             return bound_of(expr.a) + bound_of(expr.b)
         case Binary(op=BinaryOp.MUL):
             return bound_of(expr.a) * bound_of(expr.b)
-        case Binary(op=BinaryOp.DIV) if least := _least_of(expr.b):
-            return bound_of(expr.a) / least
+        case Binary(op=BinaryOp.DIV) if number := number_of(expr.b):
+            return bound_of(expr.a) / abs(number)
         case _:
             return math.nan
-
-
-def _least_of(expr: PrimExpr) -> float:
-    """Return what the size of a scalar is certain to reach; 0 if nothing is known."""
-    return LEAST_SCALAR if is_passed_scalar(expr) else abs(number_of(expr) or 0.0)
 
 
 def emit_rounded_integer(
@@ -209,16 +202,14 @@ def _packed(w: FunctionWriter, value: str, found: Rounded, zero: str) -> str:
     """Round a vector of AVX2 to bytes by instructions that saturate.
 
     ``vcvtps2dq`` makes NaN and what is too small the least integer, which saturates as it should;
-    what may be too large for an integer is limited before. ``vpackssdw`` and ``vpackuswb`` take the
-    halves of the vector, so a vector takes six instructions at most. (LLVM truncates integers
-    without saturation: by two limits, and two ``vpshufb`` for one ``vpackssdw``.)
+    what may be too large for an integer is limited before. ``vpackssdw`` and ``vpackuswb`` take
+    halves: six instructions at most. (LLVM truncates by two limits, and two ``vpshufb``.)
     """
     lanes = _PACKED_LANES
     old, wide = register_type(_FLOAT, lanes), register_type(DType.INT32, lanes)
     signed = found.kind.is_signed
-    if not bound_of(found.x) <= _MOST_CONVERTED:
-        if signed:
-            value = _without_nan(w, value, found, lanes, zero)
+    if not bound_of(found.x) <= 2.0**30:  # which int32 certainly has
+        value = _without_nan(w, value, found, lanes, zero) if signed else value
         most = _bound(w, 127 if signed else 255, found, lanes, zero)
         above = w.emit(f"fcmp ogt {old} {value}, {most}")
         value = w.emit(f"select {vector_type('i1', lanes)} {above}, {old} {most}, {old} {value}")

@@ -158,7 +158,7 @@ def _largest(function: PrimFunc, most: int) -> tuple[frozenset[Buffer], dict[Buf
 
 
 def _bounded(buffer: Buffer) -> Buffer | None:
-    """Return a buffer that is as large as another one can be; ``None`` if it can have any size."""
+    """Return a buffer that is as large as another one can be; ``None`` if nothing bounds it."""
     if not isinstance(buffer.elements, Dim):
         return buffer
     bounds = [upper_bound(size, {}) for size in buffer.shape]
