@@ -302,8 +302,7 @@ def _pool_compute(op: type[Op], attrs: PoolAttrs, x: Tensor) -> Tensor:
 
 
 def _pool_type(attrs: PoolAttrs, x: TensorType, name: str) -> TensorType:
-    counts = attrs.windows.output_shape(name, x.shape[1:3], may_be_none=True)
-    return x.with_shape((x.shape[0], *counts, x.shape[3]))
+    return x.with_shape((x.shape[0], *attrs.windows.output_shape(name, x.shape[1:3]), x.shape[3]))
 
 
 @operator("cpu.max_pool", OpKind.ANCHOR)

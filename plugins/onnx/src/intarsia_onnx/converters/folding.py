@@ -19,7 +19,7 @@ from intarsia_runtime.size import Size, product
 
 from ..builder import dtype_of, sizes_of
 from ..context import NodeContext
-from .window import NodeWindow, reaching, read_window
+from .window import NodeWindow, read_window
 
 I64 = DType.INT64
 MOST_TAPS = 64
@@ -87,7 +87,7 @@ def max_pool_places(node: NodeContext, pooled: Expr) -> Expr:
     Sizes may be open. A place is that of the window's first tap, and as much further for each tap.
     """
     x, sizes = node.input(0), sizes_of(node.input(0))
-    window = reaching(node, read_window(node, None))
+    window = read_window(node, None)
     if math.prod(window.kernel) > MOST_TAPS:
         raise node.unsupported(f"the indices of a MaxPool over windows of {window.kernel}")
     counts, rank = extents(sizes_of(pooled)[2:]), len(window.kernel)

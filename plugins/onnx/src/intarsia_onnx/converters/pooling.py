@@ -9,7 +9,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.ops import binary, pooling, reduce, slicing, unary
+from intarsia_ir.ops import binary, pooling, reduce, unary
 from intarsia_ir.ops.elements import accumulator
 from intarsia_ir.ops.windows import Windows
 from intarsia_ir.tir.tensor import extents, lowest
@@ -18,15 +18,12 @@ from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 from .folding import max_pool_places
 from .wide import in_float32
-from .window import NodeWindow, Padding, padded, reaching, read_window
-
-_COUNTS_WHAT_IS_THERE = 19
-"""Version of averages that divide by the part of a window which is on elements or padding."""
+from .window import NodeWindow, Padding, padded, read_window
 
 
 def max_pool(node: NodeContext) -> tuple[Expr, ...]:
     """Convert MaxPool; the places of its elements are looked for only if they are used."""
-    window = reaching(node, read_window(node, None, may_be_open=not node.wants(1)))
+    window = read_window(node, None, may_be_open=not node.wants(1))
     rounds_up = _is_cut_at_the_end(window)
     attrs = pooling.PoolAttrs(
         kernel=window.kernel,
@@ -54,19 +51,13 @@ def average_of(node: NodeContext, x: Expr) -> Expr:
     the average of ones in the place of the elements.
     """
     window = read_window(node, None, may_be_open=True)
-    counts = bool(node.integer("count_include_pad", 0))
-    larger = reaching(node, window)
-    if counts and larger != window and node.opset >= _COUNTS_WHAT_IS_THERE:
-        x, window, counts = *_with_zeros(node, x, window, larger), False
-    else:
-        window = larger
     attrs = pooling.AvgPool.Attrs(
         kernel=window.kernel,
         strides=window.strides,
         padding=window.padding,
         dilation=window.dilation,
         ceil_mode=_ceil_mode(node),
-        count_include_pad=counts,
+        count_include_pad=bool(node.integer("count_include_pad", 0)),
     )
     if not window.open:
         return node.call(pooling.AvgPool, x, attrs=attrs)
@@ -78,16 +69,6 @@ def average_of(node: NodeContext, x: Expr) -> Expr:
         part = node.call(pooling.AvgPool, padded(node, ones, window, 0.0), attrs=attrs)
         average = node.call(binary.Divide, average, part)
     return node.cast(average, dtype_of(x))
-
-
-def _with_zeros(
-    node: NodeContext, x: Expr, window: NodeWindow, larger: NodeWindow
-) -> tuple[Expr, NodeWindow]:
-    """Pad with the zeros of a window, and return the larger window's rest of padding."""
-    attrs = slicing.Pad.Attrs(widths=((0, 0), (0, 0), *window.padding))
-    pairs = zip(window.padding, larger.padding, strict=True)
-    rest = tuple((0, more - high) for (_, high), (_, more) in pairs)
-    return node.call(slicing.Pad, x, attrs=attrs), replace(larger, padding=rest)
 
 
 def _is_cut_at_the_end(window: NodeWindow) -> bool:
@@ -113,7 +94,7 @@ def _ceil_mode(node: NodeContext) -> bool:
 @in_float32
 def lp_pool(node: NodeContext) -> Expr:
     """Convert LpPool: the root of the sum of powers, the sum being an average times the window."""
-    window = reaching(node, read_window(node, None, may_be_open=True))
+    window = read_window(node, None, may_be_open=True)
     attrs = pooling.AvgPool.Attrs(
         kernel=window.kernel,
         strides=window.strides,

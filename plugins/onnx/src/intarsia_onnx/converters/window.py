@@ -130,28 +130,6 @@ def _same(node: NodeContext, window: NodeWindow, *, lower: bool, may_be_open: bo
     return replace(window, padding=tuple(result), open=late)
 
 
-def reaching(node: NodeContext, window: NodeWindow) -> NodeWindow:
-    """Make windows of a pool fit that are larger than a known size with its padding.
-
-    ONNX Runtime counts windows by a division that rounds towards 0: there is one where less than a
-    step is missing, which becomes padding at the end, and none where less than two are.
-    """
-    if node.integer("ceil_mode", 0):
-        return window
-    padding, strides = list(window.padding), list(window.strides)
-    sizes = sizes_of(node.input(0))[2:]
-    for axis, (size, extent, stride) in enumerate(
-        zip(sizes, window.extent, window.strides, strict=True)
-    ):
-        low, high = padding[axis]
-        missing = extent - size - low - high if isinstance(size, int) else 0
-        if 0 < missing < stride:
-            padding[axis] = (low, high + missing)
-        elif stride <= missing < 2 * stride:
-            padding[axis], strides[axis] = (low, high + missing - 1), 1
-    return replace(window, padding=tuple(padding), strides=tuple(strides))
-
-
 def padded(node: NodeContext, x: Expr, window: NodeWindow, value: float) -> Expr:
     """Return the operand of a window with the padding that only the run knows.
 
