@@ -192,6 +192,29 @@ def test_functions_of_one_tensor_become_tables(names, dtype):
     assert prepared(stored(found, 0.01, 20), x=x, apart=0) == ["qnn.lookup"]
 
 
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8])
+@pytest.mark.parametrize("last", [None, "sqrt"])
+def test_operators_on_one_tensor_of_bytes_become_one_table(dtype: DType, last: str | None):
+    """A hard swish of a quantizer: each of its steps is quantized."""
+    x = given_bytes(64, 4, dtype=dtype)
+    real_x = real(x, 0.03, 10)
+    added = real(stored(node("add", real_x, number(3.0)), 0.025, 0), 0.025, 0)
+    product = stored(node("multiply", real_x, added), 0.06, 12)
+    if last is not None:
+        product = stored(node(last, real(product, 0.06, 12)), 0.02, 3)
+    assert prepared(product, x=x, apart=0) == ["qnn.lookup"]
+
+
+def test_operators_on_two_tensors_of_bytes_become_no_table():
+    x = given_bytes(64, 4)
+    other = real(node("transpose", node("reshape", x, shape=(4, 64)), axes=(1, 0)), 0.03, 10)
+    added = real(stored(node("add", other, number(3.0)), 0.025, 0), 0.025, 0)
+    product = stored(node("multiply", real(x, 0.03, 10), added), 0.06, 12)
+    assert "qnn.multiply" in prepared(product, x=x, apart=0)
+    wide = node("broadcast_to", real(x, 0.03, 10), shape=(3, 64, 4))
+    assert "qnn.lookup" not in prepared(stored(node("multiply", wide, wide)), x=x)
+
+
 def test_limits_become_limits_of_integers():
     x = given_bytes(1, 4, 6, 6)
     conv = node("nn.conv", real(x), weight(5, 4, 3, 3), **WINDOW)
