@@ -107,13 +107,11 @@ def dense_loops(
         limit = min(limit, tiling.rows)  # as many as the sets that they fall into hold
     rows = best_rows(left.m, limit)
     blocks = -(-outputs // width)
-    # Each panel reads all weights anew: what no second-level cache holds is read for few of them.
-    wider = _LARGE_WEIGHTS_FACTOR if weight.bytes > _HUGE_BYTES else 1
-    panel_bytes = int(tiling.panel_bytes * wider)
-    depth = left.k if is_ordered else _k_block(left, weight, rows, panel_bytes)
+    most = panel_bytes(tiling, weight)
+    depth = left.k if is_ordered else _k_block(left, weight, rows, most)
     if tiling.row_pairs is not None and not suits_pairs(depth):
         depth = left.k
-    panel = panel_rows(left.m, depth, rows, blocks, panel_bytes)
+    panel = panel_rows(left.m, depth, rows, blocks, most)
     if not is_streamed(weight) and _is_data_stationary(left, outputs, weight):
         panel = _stationary_rows(left, rows, blocks, panel)
     if _is_written_in_order(tiling, left, outputs, weight):
@@ -197,7 +195,16 @@ def is_data_stationary(read: int, written: int, weight: Source) -> bool:
     return weight.bytes <= 2 * (read * weight.dtype.bytes + written * result)
 
 
-def _k_block(left: Matrix, weight: Source, rows: int, panel_bytes: int) -> int:
+def panel_bytes(tiling: CpuTiling, weight: Source) -> int:
+    """Return the most memory of a panel.
+
+    Each panel reads all weights anew: what no second-level cache holds is read for few of them.
+    """
+    wider = _LARGE_WEIGHTS_FACTOR if weight.bytes > _HUGE_BYTES else 1
+    return int(tiling.panel_bytes * wider)
+
+
+def _k_block(left: Matrix, weight: Source, rows: int, most_bytes: int) -> int:
     """Return how much of the depth a panel is multiplied with before it goes on.
 
     Panels of deep products have few rows, and each panel reads all weights anew.
@@ -206,12 +213,12 @@ def _k_block(left: Matrix, weight: Source, rows: int, panel_bytes: int) -> int:
         left: The rows.
         weight: All weights.
         rows: Rows of a tile.
-        panel_bytes: Most memory of a panel.
+        most_bytes: Most memory of a panel.
     """
     depth = left.k
     if depth < 2 * _MAX_K_BLOCK or not is_streamed(weight) or rows < _LEAST_ROWS:
         return depth
-    if panel_bytes // (depth * 4 * rows) * rows >= left.m:
+    if most_bytes // (depth * 4 * rows) * rows >= left.m:
         return depth
     parts = (part for part in range(_MAX_K_BLOCK, _MAX_K_BLOCK // 2, -1) if depth % part == 0)
     return next(parts, depth)

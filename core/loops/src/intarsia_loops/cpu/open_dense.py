@@ -14,10 +14,10 @@ Loops, outermost first::
       for block of B in the group:          # [K, width], stays in the first-level cache
         for tile of the panel:              # micro_kernel.py: all of K, accumulators in registers
 
-A panel has as many tiles as ``panel_bytes`` holds, so it stays in the second-level cache while the
-blocks of B pass, as in ``dense.py``. A block of large weights is prefetched by the tiles of the
-block before (``prefetch.py``). XNNPACK's GEMM takes M the same way: tiles of ``mr`` rows, and a
-remainder by a kernel of fewer.
+A panel has as many tiles as :func:`~.dense.panel_bytes` holds: it stays in the second-level cache
+while the blocks of B pass, as in ``dense.py``. A block of large weights is prefetched by the tiles
+of the block before (``prefetch.py``). XNNPACK's GEMM takes M the same way: tiles of ``mr`` rows,
+and a remainder by a kernel of fewer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from intarsia_runtime.size import Dim
 from intarsia_runtime.size import minimum as minimum_size
 
 from .aliased_rows import APART, Rows, copied_rows, most_rows
-from .dense import ITEMS
+from .dense import ITEMS, panel_bytes
 from .loops import (
     EpilogueStore,
     Source,
@@ -198,7 +198,7 @@ class _OpenProduct(Struct, frozen=True):
         else:
             counts, bound = [self.even.large, self.even.small], self.even.bound()
         row_bytes = max(1, self._depth * self.weight.dtype.bytes * tile)
-        in_panel = max(1, min(_TILES, self.tiling.panel_bytes // row_bytes))
+        in_panel = max(1, min(_TILES, panel_bytes(self.tiling, self.weight) // row_bytes))
         panels = maximum((counts[0] + (in_panel - 1)) // in_panel, 1)
         group = max(1, -(-blocks // ITEMS))
         groups = -(-blocks // group)
