@@ -346,10 +346,10 @@ def _size_operation(operation: SizeOp) -> PrimExpr:
 
 
 def _typed(value: Operand, like: Operand) -> PrimExpr:
-    if isinstance(value, Dim):
-        return _size_expr(value)
     if isinstance(value, Arithmetic):
         return value  # type: ignore[return-value]  # Arithmetic is the mixin of PrimExpr only
+    if isinstance(value, Dim):
+        return _size_expr(value)
     if not isinstance(like, Arithmetic):
         raise VerifyError("an expression of two Python numbers has no element type")
     model: PrimExpr = like  # type: ignore[assignment]  # Arithmetic is the mixin of PrimExpr only
@@ -373,7 +373,9 @@ def binary(op: BinaryOp, a: Operand, b: Operand) -> PrimExpr:
     Raises:
         VerifyError: The element types differ.
     """
-    left, right = _same_lanes(_typed(a, b), _typed(b, a))
+    left, right = _typed(a, b), _typed(b, a)
+    if left.lanes != right.lanes:
+        left, right = _same_lanes(left, right)
     if left.dtype is not right.dtype:
         raise VerifyError(f"operands of '{op.value}' are {left.dtype} and {right.dtype}")
     if isinstance(left, IntImm) or isinstance(right, IntImm):

@@ -97,11 +97,11 @@ def with_children(expr: PrimExpr, new: tuple[PrimExpr, ...]) -> PrimExpr:
         case Read():
             return Read(expr.tensor, new, expr.dtype, _lanes(*new))
         case Broadcast():
-            return replace(expr, value=new[0])
+            return Broadcast(new[0], expr.lanes, expr.dtype)
         case ReduceLanes():
             return replace(expr, value=new[0])
         case Ramp():
-            return replace(expr, base=new[0])
+            return Ramp(new[0], expr.stride, expr.lanes, expr.dtype)
         case IntImm() | FloatImm() | TirVar():
             return expr
         case _:
@@ -294,16 +294,16 @@ def map_statement(
         return stmt
     match stmt:
         case For():
-            return replace(stmt, extent=new_exprs[0], body=new_subs[0])
+            return For(stmt.var, new_exprs[0], stmt.kind, new_subs[0], stmt.thread)
         case Store():
             return Store(stmt.buffer, new_exprs[:-1], new_exprs[-1])
         case IfStmt():
             orelse = None if stmt.orelse is None else new_subs[1]
             return IfStmt(new_exprs[0], new_subs[0], orelse)
         case LetStmt():
-            return replace(stmt, value=new_exprs[0], body=new_subs[0])
+            return LetStmt(stmt.var, new_exprs[0], new_subs[0])
         case Allocate():
-            return replace(stmt, body=new_subs[0])
+            return Allocate(stmt.buffer, new_subs[0])
         case Seq():
             return Seq(new_subs)
         case Invoke():

@@ -14,6 +14,13 @@ class AffineSum(Struct):
     constant: int
     terms: dict[PrimExpr, int]
 
+    def times(self, factor: int) -> AffineSum:
+        """Return ``factor * self``."""
+        if factor == 0:
+            return AffineSum(0, {})
+        terms = {atom: factor * count for atom, count in self.terms.items()}
+        return AffineSum(factor * self.constant, terms)
+
     def plus(self, other: AffineSum, factor: int = 1) -> AffineSum:
         """Return ``self + factor * other``."""
         terms = dict(self.terms)

@@ -28,10 +28,12 @@ from ..expr import (
 )
 from ..func import PrimFunc
 from ..stmt import For, IfStmt, LetStmt, Seq, Stmt
-from ..walk import children, with_children
+from ..walk import children, map_statement, with_children
 from .affine import AffineSum
-from .rebuild import rebuild_stmt, unknown_below
 
+_CHOICES = (IfThenElse, Select)
+_SUMS = frozenset((BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL))
+_DIVISIONS = frozenset((BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD))
 _FAR = 1 << 62
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 """Range of an index, and of data of type int64, whose arithmetic wraps."""
@@ -64,7 +66,8 @@ class _Simplifier(Struct):
 
     def stmt(self, stmt: Stmt) -> Stmt:
         """Return the simpler form of a statement."""
-        return rebuild_stmt(stmt, self.expr, self._on_stmt)
+        simpler = self._on_stmt(stmt)
+        return map_statement(stmt, self.stmt, self.expr) if simpler is None else simpler
 
     def _on_stmt(self, stmt: Stmt) -> Stmt | None:
         if isinstance(stmt, For):
@@ -94,25 +97,29 @@ class _Simplifier(Struct):
     def expr(self, expr: PrimExpr) -> PrimExpr:
         """Return the simpler form of any expression."""
         memo = self.memo
-        if expr not in memo:
-            for node in unknown_below(expr, memo):
-                memo[node] = self._simpler(node)
+        stack = [] if expr in memo else [expr]
+        while stack:
+            node = stack.pop()
+            if node in memo:
+                continue
+            operands = children(node)
+            below = [part for part in operands if part not in memo]
+            if below:
+                stack += [node, *below]
+            else:
+                memo[node] = self._simpler(node, operands)
         return memo[expr]
 
-    def _simpler(self, expr: PrimExpr) -> PrimExpr:
+    def _simpler(self, expr: PrimExpr, operands: tuple[PrimExpr, ...]) -> PrimExpr:
         """Return the simpler form of an expression whose operands have theirs."""
-        match expr:
-            case IntImm():
-                return expr
-            case TirVar():
-                return self.values.get(expr, expr)
-            case IfThenElse() | Select():
-                condition = self.memo[expr.condition]
-                if isinstance(condition, IntImm) and condition.lanes == 1:
-                    return self.memo[expr.a if condition.value else expr.b]
-            case _:
-                pass
-        new = with_children(expr, tuple([self.memo[part] for part in children(expr)]))
+        if not operands:
+            return self.values.get(expr, expr) if isinstance(expr, TirVar) else expr
+        simple = tuple([self.memo[part] for part in operands])
+        if isinstance(expr, _CHOICES):
+            condition, a, b = simple
+            if isinstance(condition, IntImm) and condition.lanes == 1:
+                return a if condition.value else b
+        new = expr if simple == operands else with_children(expr, simple)  # by identity
         if not isinstance(new, Binary) or new.lanes > 1:
             return new
         if new.a.dtype is INDEX:
@@ -138,24 +145,15 @@ class _Simplifier(Struct):
                 return expr
 
     def _arithmetic(self, expr: Binary) -> PrimExpr:
-        match expr.op:
-            case (
-                BinaryOp.ADD | BinaryOp.SUB | BinaryOp.MUL | BinaryOp.FLOOR_DIV | BinaryOp.FLOOR_MOD
-            ):
-                return self._build(self._sum(expr))
-            case BinaryOp.MIN | BinaryOp.MAX:
-                low, high = self._difference(expr)
-                smaller, larger = (
-                    (expr.a, expr.b)
-                    if high <= 0
-                    else (expr.b, expr.a)
-                    if low >= 0
-                    else (None, None)
-                )
-                chosen = smaller if expr.op is BinaryOp.MIN else larger
-                return expr if chosen is None else chosen
-            case _:
-                return expr
+        if expr.op in _SUMS or expr.op in _DIVISIONS:
+            return self._build(self._sum(expr))
+        if expr.op is not BinaryOp.MIN and expr.op is not BinaryOp.MAX:
+            return expr
+        low, high = self._difference(expr)
+        smaller, larger = (expr.a, expr.b) if high <= 0 else (expr.b, expr.a)
+        if high > 0 and low < 0:
+            return expr
+        return smaller if expr.op is BinaryOp.MIN else larger
 
     def _sum(self, expr: PrimExpr) -> AffineSum:
         """Return an index expression whose operands are simple already as a sum."""
@@ -170,19 +168,20 @@ class _Simplifier(Struct):
             return AffineSum(expr.value, {})
         if not isinstance(expr, Binary) or expr.dtype is not INDEX or expr in self.parts:
             return AffineSum(0, {expr: 1})
-        match expr.op, expr.a, expr.b:
-            case (BinaryOp.ADD, a, b):
-                return self._merge(self._sum(a).plus(self._sum(b)))
-            case (BinaryOp.SUB, a, b):
-                return self._merge(self._sum(a).plus(self._sum(b), -1))
-            case (BinaryOp.MUL, a, IntImm(value=factor)) | (BinaryOp.MUL, IntImm(value=factor), a):
-                return AffineSum(0, {}).plus(self._sum(a), factor)
-            case (BinaryOp.FLOOR_DIV, a, IntImm(value=divisor)) if self._divides(divisor, a):
-                return self._divide(self._sum(a), divisor)
-            case (BinaryOp.FLOOR_MOD, a, IntImm(value=divisor)) if self._divides(divisor, a):
-                return self._remainder(self._sum(a), divisor)
-            case _:
-                return AffineSum(0, {expr: 1})
+        op, a, b = expr.op, expr.a, expr.b
+        if op is BinaryOp.ADD:
+            return self._merge(self._sum(a).plus(self._sum(b)))
+        if op is BinaryOp.SUB:
+            return self._merge(self._sum(a).plus(self._sum(b), -1))
+        if op is BinaryOp.MUL:
+            if isinstance(a, IntImm):
+                a, b = b, a
+            if isinstance(b, IntImm):
+                return self._sum(a).times(b.value)
+        elif isinstance(b, IntImm) and op in _DIVISIONS and self._divides(b.value, a):
+            divide = self._divide if op is BinaryOp.FLOOR_DIV else self._remainder
+            return divide(self._sum(a), b.value)
+        return AffineSum(0, {expr: 1})
 
     def _divides(self, divisor: int, value: PrimExpr) -> bool:
         return divisor > 0 and not self._may_wrap(self._sum(value))
@@ -239,14 +238,14 @@ class _Simplifier(Struct):
 
     def _may_wrap(self, value: AffineSum) -> bool:
         """Whether a sum has terms that are data and may lie beyond int64; indices never do."""
-        if not value.terms or not any(self._is_data(atom) for atom in value.terms):
+        if not any(map(self._is_data, value.terms)):
             return False
         low, high = self._interval(value)
         return low < _LOW or high > _HIGH
 
     def _is_data(self, expr: PrimExpr) -> bool:
         """Whether elements of a tensor are part of an expression."""
-        stack = [expr]
+        stack = [] if isinstance(expr, TirVar) or expr in self.data else [expr]
         while stack:
             node = stack.pop()
             below = [part for part in children(node) if part not in self.data]
@@ -255,7 +254,7 @@ class _Simplifier(Struct):
                 self.data[node] = found
             elif node not in self.data:
                 stack += [node, *below]
-        return self.data[expr]
+        return self.data.get(expr, False)
 
     def _interval(self, value: AffineSum) -> tuple[int, int]:
         low = high = value.constant
