@@ -59,7 +59,6 @@ MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, no
 NODE_TARGETS = ("llvm", "dnnl, llvm", "c -opt-level=0", "cuda -emulate", "emx-onnx-cgen")
 NODE_RESULTS = ROOT / "docs" / "reference" / "onnx-nodes.json"
 SMALL_MODELS = ("tests/unit", "tests/integration")
-ZIG_TESTS = ("compilers", "package")
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 
 
@@ -321,15 +320,6 @@ def instructions(session: nox.Session) -> None:
     """Count instructions of AVX2 and NEON kernels, under callgrind and QEMU; some minutes."""
     install(session, "test")
     session.run("python", "-m", "tests.bench.instructions", *session.posargs)
-
-
-@nox.session
-def zig(session: nox.Session) -> None:
-    """Compile the sources of backend c with ``zig cc`` too; a download of 100 MB."""
-    install(session, "test")
-    session.install("ziglang")
-    tests = (str(ROOT / "plugins" / "c" / "tests" / f"test_c_{name}.py") for name in ZIG_TESTS)
-    session.run("python", "-m", "pytest", "-q", "-rs", *tests, *session.posargs)
 
 
 @nox.session
