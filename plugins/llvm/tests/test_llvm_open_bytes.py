@@ -12,7 +12,10 @@ import intarsia
 from intarsia_ir.graph.expr import Expr, Function, Var, constant, make_tuple, tensor_type
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import Dim, TensorType, variable
+from intarsia_ir.graph.walk import calls
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_llvm.plugin import rewrite_relay
+from intarsia_loops.cpu.int8x4 import Int8x4Dense
 from intarsia_runtime.artifact.plan import KernelStep, all_steps
 from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply
@@ -186,3 +189,23 @@ def test_sums_with_a_zero_point_of_the_run_at_known_sizes(
             found = executor.run(inputs).values()
             for got, wanted in zip(found, evaluate(model.main, inputs), strict=True):
                 np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "outputs", "is_ordered"),
+    [
+        ((N, H), 768, 768, True),  # a sequence
+        ((N,), 768, 256, True),  # weights that a cache keeps
+        ((N,), 768, 768, False),  # weights that arrive from memory, for one row most likely
+        ((1,), 768, 256, False),
+        ((5,), 768, 768, True),
+    ],
+)
+def test_products_of_which_words_are_ordered(make_target, rows, depth, outputs, is_ordered) -> None:
+    data = Var("data", TensorType((*rows, depth), DType.UINT8))
+    weight = np.random.default_rng(3).integers(-128, 128, (depth, outputs)).astype(np.int8)
+    operands = (data, number(3, np.uint8), constant(weight), constant(np.zeros((), np.int8)))
+    function = Function((data,), apply("qnn.matmul_integer", *operands))
+    changed = rewrite_relay(function, make_target(mcpu="haswell"))
+    attrs = [node.attrs for node in calls(changed) if isinstance(node.attrs, Int8x4Dense.Attrs)]
+    assert [found.is_ordered for found in attrs] == [is_ordered]

@@ -140,7 +140,7 @@ def tiles_of(
     elif few:
         sizes = (small, 1)
     elif coarse:
-        sizes = (largest, *(n for n in _MIDDLE if 2 * n <= largest + FEW_ROWS), small, 1)
+        sizes = (largest, *(n for n in _MIDDLE if 2 * n <= largest + FEW_ROWS), small, 2, 1)
     else:
         return RowTiles(rows, (largest, *range(most_small(largest), 0, -1)))
     clamped = (size for size in sizes if size > 1 and size in (*_MIDDLE, small))
