@@ -71,6 +71,19 @@ def test_other_vectors_unrolled_loops_and_temporaries_are_other_kernels() -> Non
     assert merge_kernels(kernels(*texts)) == []
 
 
+def test_strides_of_rows_that_are_read_at_places_from_memory_stay_numbers() -> None:
+    text = """
+def {name}(x: float32[`N`, {channels}], places: int32[8], y: float32[`N`, 8] out, N: size):
+  for p in parallel(N):
+    for i in serial(8):
+      let place = int64(places[i])
+      y[p, i] = x[p, {place}]
+"""
+    for place, number in (("place", 0), ("i", 1)):
+        given = [text.format(name=f"k{n}", channels=n, place=place) for n in (64, 96)]
+        assert len(merge_kernels(kernels(*given))) == number
+
+
 def test_numbers_that_are_not_positive_are_no_sizes() -> None:
     texts = [rows("a", 64, 4), rows("b", 64, 4).replace("(i * 16) + v]", "(i * 16) + v - 1]")]
     shifted = [rows("c", 64, 4).replace("serial(4)", "serial(0)"), rows("d", 64, 4)]

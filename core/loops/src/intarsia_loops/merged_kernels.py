@@ -9,8 +9,9 @@ al., "Function Merging by Sequence Alignment", CGO 2019); here it comes before c
 which it saves the time.
 
 What decides about registers and vectors stays a number: the shapes of temporaries, extents of loops
-that are unrolled, strides of vectors. So does what is not positive, since simplification wants to
-know signs.
+that are unrolled, strides of vectors, and those of data that are read at places which memory holds
+(``ordered_tiles.py``), whose rows would each take a register. So does what is not positive, since
+simplification wants to know signs.
 """
 
 from __future__ import annotations
@@ -45,9 +46,12 @@ from intarsia_ir.tir.passes.flatten_open import flatten_open
 from intarsia_ir.tir.stmt import Allocate, For, ForKind, IfStmt, Invoke, LetStmt, Stmt, Store
 from intarsia_ir.tir.walk import (
     children,
+    expr_nodes,
+    post_order,
     statement_exprs,
     statements,
     sub_statements,
+    variables,
 )
 from intarsia_runtime.size import Size, variable
 
@@ -137,6 +141,7 @@ class _Skeleton:
         self._known: dict[object, int] = {}
         # A procedure of the code generator reads the shapes of what it is given.
         self._keeps_shapes = any(_is_generated(stmt) for stmt in statements(kernel.body))
+        self._kept = _read_at_held_places(kernel.body)
         for buffer in kernel.params:
             self._buffer(buffer)
         self._stmt(kernel.body)
@@ -159,7 +164,8 @@ class _Skeleton:
         if known is not None:
             return known
         shape: list[object] = [*buffer.shape]
-        if buffer.scope is MemoryScope.GLOBAL and not self._keeps_shapes:
+        is_kept = self._keeps_shapes or buffer in self._kept
+        if buffer.scope is MemoryScope.GLOBAL and not is_kept:
             for axis, size in enumerate(cast("tuple[Size, ...]", buffer.shape)):
                 # No index depends on the number of rows.
                 shape[axis] = "rows" if axis == 0 else self._size(size, (buffer, axis))
@@ -222,6 +228,21 @@ class _Skeleton:
 def _is_generated(stmt: Stmt) -> bool:
     """Whether a statement calls a procedure that only the code generator knows."""
     return isinstance(stmt, Invoke) and stmt.callee is None
+
+
+def _read_at_held_places(body: Stmt) -> frozenset[Buffer]:
+    """Return the buffers that are read at places which come from memory."""
+    held = {
+        stmt.var
+        for stmt in statements(body)
+        if isinstance(stmt, LetStmt) and any(isinstance(n, Load) for n in post_order(stmt.value))
+    }
+    if not held:
+        return frozenset()
+    loads = (node for node in expr_nodes(statements(body)) if isinstance(node, Load))
+    return frozenset(
+        node.buffer for node in loads if any(held & variables(place) for place in node.indices)
+    )
 
 
 def _is_index_constant(expr: PrimExpr) -> TypeGuard[IntImm]:

@@ -38,23 +38,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import cast
 
 from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, index, maximum, minimum
+from intarsia_ir.tir.expr import cast as cast_to
 from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt
+from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
-from intarsia_runtime.size import maximum as maximum_size
-from intarsia_runtime.size import minimum as minimum_size
 
 from .conv import Convolution, conv_loops
-from .conv_plan import most_neighbours
 from .loops import EpilogueStore, counted, let_all, load, parallel, seq, serial
 from .micro_kernel import register_tile
+from .open_conv_plan import ITEMS, LEAST_ROWS, is_float, open_conv_plan
 from .open_dense import open_dense_loops
-from .open_matrix_unit_conv import OpenUnitStrip, unit_columns
+from .open_matrix_unit_conv import OpenUnitStrip
 from .open_strips import (
     StripItem,
     StripReader,
@@ -68,28 +67,17 @@ from .open_strips import (
     with_places,
     with_row_places,
 )
+from .ordered_tiles import OrderedWords, offsets_of
 from .panel import flat_rows
 from .prefetch import prefetch_next_open_block
 from .row_tiles import EvenTiles, RowTiles
 from .shared_tiles import SharedTiles, TileOperands, even_tiles, shares_tiles
 from .strip_fill import fill_strip
 from .tile_stores import TileEpilogue
-from .tiling import STACKED_STRIP, CpuTiling, column_parts, for_width
-
-_ITEMS = 8
-"""Pieces of work that two or four threads can share evenly."""
-
-_LEAST_ROWS = 4
-"""Rows of results of a strip at least, before blocks of channels are shared instead."""
+from .tiling import CpuTiling, column_parts, for_width
 
 _SMALL = 4
 """Results of a small tile."""
-
-_ADDRESSES = 14
-"""Most results of a tile over several rows: each has an address in a register of its own."""
-
-_LONG_TILE = 12
-"""Results of a tile that would have more: as many sums of one vector are no fewer than needed."""
 
 _NEAR = 8192
 """Elements of the rows of a strip that taps of a dilated window meet: 32 KiB of the first cache."""
@@ -97,14 +85,6 @@ _NEAR = 8192
 _SHARED_DEPTH = 96
 """K from which on the tiles of a row are procedures: a vocoder of K from 96 to 560 takes 1.00 to
 1.04 of the time, which is still that of fixed sizes, and 0.8 to 0.9 of it to compile."""
-
-_LEAST_PIECE = 16
-"""Results of a piece of a row at least."""
-
-_NEAR_WEIGHTS = 256 * 1024
-"""Most memory of the weights of a single row whose strips the stack holds; others have strips as
-large as they are. Each tile of results reads the weights, from the second-level cache, so larger
-strips gain nothing (of 64 KiB: a vocoder 0.95 to 1.00 of the time)."""
 
 
 def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) -> Stmt:
@@ -147,26 +127,7 @@ class _OpenConv:
         self._tiling = tiling
         self._conv = conv
         self._epilogue = epilogue
-        window = conv.window
-        self._copied = window.kernel != (1, 1) or window.may_leave_input or conv.copied
-        # TapRange that lie far apart may all be outside of a small image; zeros add nothing.
-        self._skips = window.dilation != (1, 1) and conv.padding_value == 0 and _is_float(conv)
-        reach = window.span(0, 1)
-        piece = window.span(1, _LEAST_PIECE)
-        least = reach * piece * conv.inner
-        self._is_row = window.output[0] == 1
-        weights = prod(conv.weight.shape) * conv.weight.dtype.bytes
-        most = tiling.strip_bytes
-        if self._is_row:
-            most = STACKED_STRIP if weights <= _NEAR_WEIGHTS else weights
-        self._capacity = max(min(most, tiling.strip_bytes) // conv.data.dtype.bytes, least)
-        across = self._capacity // (reach * conv.inner)  # columns of the input
-        self._piece = (across - window.span(1, 1)) // window.strides[1] + 1
-        rows = tiling.rows_for(conv.weight.shape[2] // tiling.lanes)
-        rows = rows if self._is_row or rows <= _ADDRESSES else _LONG_TILE
-        self._tile = min(rows, most_neighbours(tiling, conv, is_copied=self._copied))
-        width = conv.weight.shape[2] if tiling.unit is None else unit_columns(conv)
-        self._blocks = -(-conv.columns // width)
+        self._plan = open_conv_plan(tiling, conv)
 
     def loops(self) -> Stmt:
         """Share strips and blocks of channels between threads."""
@@ -184,23 +145,23 @@ class _OpenConv:
             let(name, maximum(index(size), 0))
             for name, size in zip(("rows", "columns"), window.output, strict=True)
         )
-        pieces = let("pieces", _parts(columns, self._piece))
+        pieces = let("pieces", _parts(columns, self._plan.piece))
         width = let("wide", _parts(columns, maximum(pieces, 1)))
         alone = let("alone", maximum(batch * conv.groups * pieces, 1))
         strips = height = index(1)
-        if not self._is_row:
+        if not self._plan.is_row:
             pitch = strip_span(window, 1, width) * conv.inner
             tallest = self._tallest(let, pitch)
-            wanted = minimum((index(_ITEMS - 1) + alone) // alone, rows // _LEAST_ROWS)
+            wanted = minimum((index(ITEMS - 1) + alone) // alone, rows // LEAST_ROWS)
             height = let("high", _parts(rows, maximum(maximum(_parts(rows, tallest), wanted), 1)))
             strips = let("strips", _parts(rows, maximum(height, 1)))
         shares = let(
             "shares",
             minimum(
-                (index(_ITEMS - 1) + alone * strips) // maximum(alone * strips, 1), self._blocks
+                (index(ITEMS - 1) + alone * strips) // maximum(alone * strips, 1), self._plan.blocks
             ),
         )
-        above = counted(BinaryOp.ADD, shares, self._blocks) - 1
+        above = counted(BinaryOp.ADD, shares, self._plan.blocks) - 1
         share = let("share", above // maximum(shares, 1))
 
         def item(p: PrimExpr) -> Stmt:
@@ -214,13 +175,13 @@ class _OpenConv:
                 place % conv.groups,
                 strip * height,
                 minimum(piece * width, columns - width),
-                minimum(part * share, self._blocks),
-                minimum(part * share + share, self._blocks),
+                minimum(part * share, self._plan.blocks),
+                minimum(part * share + share, self._plan.blocks),
                 minimum(height, rows - strip * height),
             )
             image, group, top, column, first, behind, tall = names
             work = StripItem(image, group, top, column, tall, width, (first, behind))
-            if self._is_row:
+            if self._plan.is_row:
                 work = replace(work, row=index(0), height=index(1))
             if conv.groups == 1:
                 work = replace(work, group=index(0))
@@ -232,7 +193,8 @@ class _OpenConv:
     def _tallest(self, let: Callable[[str, PrimExpr], PrimExpr], pitch: PrimExpr) -> PrimExpr:
         """Return how many rows of results a strip has at most, by the elements of its rows."""
         window = self._conv.window
-        fitting = let("fitting", index(self._capacity) // maximum(pitch, 1) - window.span(0, 1))
+        rows = index(self._plan.capacity) // maximum(pitch, 1)
+        fitting = let("fitting", rows - window.span(0, 1))
         tallest = maximum(fitting // window.strides[0] + 1, 1)
         if window.dilation[0] == 1:
             return tallest
@@ -240,29 +202,14 @@ class _OpenConv:
         near = index(_NEAR) // maximum(pitch * window.kernel[0], 1)
         return minimum(tallest, maximum(near, 1))
 
-    def _strip_size(self) -> int:
-        """Return how many elements a strip has at most: no more than its share of an image."""
-        conv, window = self._conv, self._conv.window
-        (height, width), parts = window.output, 1
-        if not self._is_row:  # as many strips as ``loops`` makes for threads to share
-            pieces = conv.data.shape[0] * conv.groups * ((width + (self._piece - 1)) // self._piece)
-            wanted = (pieces + (_ITEMS - 1)) // maximum_size(pieces, 1)
-            parts = maximum_size(minimum_size(wanted, height // _LEAST_ROWS), 1)
-        results = (height + (parts - 1)) // parts, width
-        rows, columns = (
-            (maximum_size(size, 1) - 1) * stride + window.span(axis, 1)
-            for axis, (size, stride) in enumerate(zip(results, window.strides, strict=True))
-        )
-        return cast("int", minimum_size(rows * columns * self._conv.inner, self._capacity))
-
     def _item(self, work: StripItem) -> Stmt:
-        if not self._copied:
+        if not self._plan.is_copied:
             return self._by_blocks(work, self._direct(work))
         conv = self._conv
-        strip = Buffer("strip", (self._strip_size(),), conv.data.dtype, MemoryScope.STACK)
+        strip = Buffer("strip", (self._plan.strip_size(conv),), conv.data.dtype, MemoryScope.STACK)
         across, pitch = TirVar("across"), TirVar("pitch")
         bound = [(across, strip_span(conv.window, 1, work.width)), (pitch, across * conv.inner)]
-        if self._skips:
+        if self._plan.skips:
             first = 0 if may_leave_rows(conv.window) else 1
             taps = [TapRange(index(0), index(1))] * first
             for axis in range(first, 2):
@@ -309,7 +256,7 @@ class _OpenConv:
     def _steps(self) -> tuple[int, ...]:
         conv = self._conv
         (kh, kw), inner = conv.window.kernel, conv.inner
-        if not self._copied:
+        if not self._plan.is_copied:
             return (inner,)
         joined = conv.window.dilation[1] == 1 or kw == 1
         return (kh, kw * inner) if joined else (kh, kw, inner)
@@ -326,24 +273,24 @@ class _OpenConv:
         """Compute the blocks of channels of an item one after the other."""
         conv, (first, behind) = self._conv, work.blocks
         if self._tiling.unit is not None:
-            pixel = conv.inner if self._copied else conv.data.shape[3]
+            pixel = conv.inner if self._plan.is_copied else conv.data.shape[3]
             stride = conv.window.strides[1] * pixel * conv.data.dtype.bytes
             down, across = conv.window.strides
-            follows = self._copied and down == across
+            follows = self._plan.is_copied and down == across
             pitch = strip_span(conv.window, 1, work.width) if follows else None
             unit, steps = self._tiling.unit, self._steps
             strip = OpenUnitStrip(unit, conv, self._epilogue, steps, stride, pitch)
             return strip.blocks(work, read)
         if self._is_shared:
-            even = even_tiles(work.width, self._tile)
+            even = even_tiles(work.width, self._plan.tile)
             bound = even.bound()
             one = partial(self._shared_block, work, read, even)
         else:
-            small = min(_SMALL, self._tile)
-            sizes = tuple(dict.fromkeys((self._tile, small)))
+            small = self._plan.tile if conv.is_ordered else min(_SMALL, self._plan.tile)
+            sizes = tuple(dict.fromkeys((self._plan.tile, small)))
             tiles = RowTiles(work.height * work.width, sizes, (small,))
             counts, bound = tiles.counts("tiles")
-            one = partial(self._tiles, work, read, tiles, counts)
+            one = partial(self._with_words, work, partial(self._tiles, work, read, tiles, counts))
         stmts: list[Stmt] = []
         for start, count, used in column_parts(conv.columns, conv.weight.shape[2]):
             low, high = maximum(first, start), minimum(behind, start + count)
@@ -355,12 +302,31 @@ class _OpenConv:
             stmts.append(serial(maximum(high - low, 0), block, "n"))
         return let_all(bound, seq(*stmts))
 
+    def _with_words(
+        self,
+        work: StripItem,
+        tiles: Callable[[tuple[PrimExpr, int], OrderedWords | None], Stmt],
+        part: tuple[PrimExpr, int],
+    ) -> Stmt:
+        """Return the tiles of a block, with its words if they are in an order of their own."""
+        conv, steps, dot = self._conv, self._steps, self._tiling.ordered
+        if not conv.is_ordered or dot is None:
+            return tiles(part, None)
+        block = work.group * self._plan.blocks + part[0]
+        words = OrderedWords(dot, conv.weight, block, prod(steps))
+        if len(steps) == 1:
+            return tiles(part, words)
+        apart = conv.window.dilation
+        pitch = cast_to(strip_span(conv.window, 1, work.width) * conv.inner, DType.INT32)
+        strides = (pitch * apart[0], *[apart[1] * conv.inner] * (len(steps) - 2), 1)
+        return offsets_of(words, steps, strides, self._tiling.lanes, partial(tiles, part))
+
     @property
     def _is_shared(self) -> bool:
         """Whether tiles are procedures: those of a row, whose results are as far apart as it is."""
         conv, tiling = self._conv, self._tiling
-        is_row = self._is_row and self._copied and not may_leave_rows(conv.window)
-        is_plain = _is_float(conv) and conv.weight.dtype is conv.data.dtype
+        is_row = self._plan.is_row and self._plan.is_copied and not may_leave_rows(conv.window)
+        is_plain = is_float(conv) and conv.weight.dtype is conv.data.dtype
         is_deep = prod(self._steps) >= _SHARED_DEPTH
         return is_row and is_plain and is_deep and shares_tiles(tiling)
 
@@ -371,7 +337,7 @@ class _OpenConv:
         conv, (number, used) = self._conv, part
         window, weight = conv.window, conv.weight
         width, steps, lanes = weight.shape[2], self._steps_inside(work), self._tiling.lanes
-        block = work.group * self._blocks + number
+        block = work.group * self._plan.blocks + number
         tiles = SharedTiles(self._tiling, even, (used, -(-used // lanes) * lanes), weight.dtype)
         begin = shifted(work, [index(0)] * len(steps))
         taps = None
@@ -410,6 +376,7 @@ class _OpenConv:
         tiles: RowTiles,
         counts: Sequence[PrimExpr],
         block: tuple[PrimExpr, int],
+        words: OrderedWords | None,
     ) -> Stmt:
         """Compute one block of channels of a strip, tile by tile.
 
@@ -419,6 +386,7 @@ class _OpenConv:
             tiles: How tiles cover the results.
             counts: How many there are of each size.
             block: Number of the block in its group, and columns of it that are there.
+            words: Of the block, if they are in an order of their own.
         """
         stmts: list[Stmt] = []
         output = (self._conv.data.shape[0], *self._conv.window.output)
@@ -432,9 +400,9 @@ class _OpenConv:
                 tile = StripTile(start, size, size in tiles.clamped)
 
                 def at(places: TilePlaces) -> Stmt:
-                    return self._tile_of(work, read, block, places, (done + t, total))
+                    return self._tile_of(work, read, block, places, (done + t, total), words)
 
-                if self._is_row:
+                if self._plan.is_row:
                     body = with_row_places(work, read, tile, at)
                 else:
                     body = with_places(work, read, tile, output, at)
@@ -451,13 +419,14 @@ class _OpenConv:
         part: tuple[PrimExpr, int],
         places: TilePlaces,
         shared: tuple[PrimExpr, PrimExpr],
+        words: OrderedWords | None,
     ) -> Stmt:
         """Compute a tile; ``shared`` is its number, and how many there are in the strip."""
         tiling, conv = self._tiling, self._conv
         sizes, steps = self._steps, self._steps_inside(work)
         weight, (number, used) = conv.weight, part
         width = weight.shape[2]
-        block = work.group * self._blocks + number
+        block = work.group * self._plan.blocks + number
 
         def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
             row = index(0)
@@ -469,26 +438,27 @@ class _OpenConv:
             channel = work.group * conv.columns + number * width + c
             return self._epilogue(value, (*places.result(index(r)), channel))
 
+        def word_at(r: PrimExpr | int, offset: PrimExpr) -> PrimExpr:
+            return read.element(places.read(index(r)), (*[index(0)] * (len(steps) - 1), offset))
+
         prefetch = None if work.taps else tiling.prefetch  # steps are counted when compiling
-        fetched = prefetch_next_open_block(prefetch, weight, (block + 1, 0), shared)
+        ordered = 0 if words is None else words.steps
+        fetched = prefetch_next_open_block(prefetch, weight, (block + 1, 0), shared, ordered)
         loops = register_tile(
             tiling,
             rows=places.count,
             columns=used,
-            largest=(self._tile, width),
+            largest=(self._plan.tile, width),
             steps=steps,
             left=lambda r, k: read.element(places.read(index(r)), shifted(work, k)),
             right=right,
             epilogue=stored,
             dtype=weight.dtype,
             weight_prefetch=fetched,
+            words=None if words is None else replace(words, left=word_at),
             is_one_of_several=True,
         )
-        return loops if fetched is None else fetched.bind(prod(sizes), loops)
-
-
-def _is_float(conv: Convolution) -> bool:
-    return isinstance(conv.weight, Buffer) and conv.weight.dtype.is_float
+        return loops if fetched is None else fetched.bind(ordered or prod(sizes), loops)
 
 
 def _parts(extent: PrimExpr, size: PrimExpr | int) -> PrimExpr:

@@ -173,7 +173,7 @@ def ordered_steps(depth: int) -> int:
 
 
 def offsets_of(
-    words: OrderedWords, steps: Sequence[int], strides: Sequence[int], lanes: int,
+    words: OrderedWords, steps: Sequence[int], strides: Sequence[int | PrimExpr], lanes: int,
     body: Callable[[OrderedWords], Stmt],
 ) -> Stmt:  # fmt: skip
     """Return ``body`` of words whose places are how far apart their data lie in memory.

@@ -281,9 +281,6 @@ def _orders_words(
     if tiling.ordered is None:
         return False
     kind = tensor_type(source)
-    is_open = not all(isinstance(size, int) for size in kind.shape[1:-1])
-    if attrs is not None and is_open and not _is_product(attrs):
-        return False
     is_streamed = weight.nbytes >= STREAMED_BYTES
     return kind.is_static or kind.rank > _MATRIX_RANK or not is_streamed
 
