@@ -15,8 +15,10 @@ from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Expr, call, tensor_type
 from intarsia_ir.ops.nn import Conv
-from intarsia_ir.ops.shape import Concatenate
+from intarsia_ir.ops.shape import Concatenate, Reshape
 from intarsia_ir.ops.slicing import Pad, StridedSlice
+from intarsia_ir.tir.tensor import extents
+from intarsia_runtime.size import Size
 
 from .packing import INT8_PER_WORD
 
@@ -35,7 +37,7 @@ def row_windows(
 
     Args:
         plain: The convolution of an image, in one group.
-        source: The image ``[N, H, W, C]``; its sizes are numbers.
+        source: The image ``[N, H, W, C]``.
         weight: ``[O, C, KH, KW]``.
         zero: What padding holds.
         whole: Whether all rows of a window shall be channels, not each for itself.
@@ -44,8 +46,6 @@ def row_windows(
     words = -(-channels // INT8_PER_WORD) * width
     taken = -(-channels * width // INT8_PER_WORD)
     if plain.groups != 1 or 2 * taken > words or outputs < LEAST_OUTPUTS:
-        return None
-    if not all(isinstance(size, int) for size in tensor_type(source).shape):
         return None
     image = _taps_as_channels(source, plain, 1, width, zero)
     rows = weight.transpose(0, 2, 3, 1).reshape(outputs, height, width * channels)
@@ -65,15 +65,46 @@ def _taps_as_channels(x: Expr, plain: Conv.Attrs, side: int, taps: int, zero: in
     axis, (before, behind) = side + 1, plain.padding[side]
     stride, apart = plain.strides[side], plain.dilation[side]
     if before or behind:
-        widths = tuple((before, behind) if d == axis else (0, 0) for d in range(4))
-        x = call(Pad, x, attrs=Pad.Attrs(widths=widths, value=float(zero)), span=x.span)
-    shape = tensor_type(x).static_shape
-    last = shape[axis] - (taps - 1) * apart  # behind the last first tap
-    parts: list[Expr] = []
-    for tap in range(taps):
-        begin = tuple(tap * apart if d == axis else 0 for d in range(4))
-        end = tuple(tap * apart + last if d == axis else size for d, size in enumerate(shape))
-        strides = tuple(stride if d == axis else 1 for d in range(4))
-        attrs = StridedSlice.Attrs(begin=begin, end=end, strides=strides)
-        parts.append(call(StridedSlice, x, attrs=attrs, span=x.span))
+        x = _padded(x, axis, (before, behind), zero)
+    size = tensor_type(x).shape[axis]
+    if side == 1 and apart == 1 and 1 < stride < taps:
+        return _steps_as_channels(x, stride, taps, zero)
+    last = size - (taps - 1) * apart  # behind the last first tap
+    parts = [_cut(x, axis, (tap * apart, tap * apart + last), stride) for tap in range(taps)]
     return call(Concatenate, *parts, attrs=Concatenate.Attrs(axis=3), span=x.span)
+
+
+def _steps_as_channels(x: Expr, stride: int, taps: int, zero: int) -> Expr:
+    """Put the neighbouring taps of windows along rows behind one another, a step at a time.
+
+    A window is a few steps of as many pixels as it moves by, the last of which may be cut. Each is
+    a run of bytes: STFT windows of 512 samples, a step of 160, are four runs, not 512 bytes.
+    """
+    batch, height, size, channels = tensor_type(x).shape
+    windows, steps = (size - taps) // stride + 1, -(-taps // stride)
+    whole = (windows + (steps - 1)) * stride
+    if steps * stride > taps:
+        x = _padded(x, 2, (0, steps * stride - taps), zero)
+    if tensor_type(x).shape[2] != whole:
+        x = _cut(x, 2, (0, whole), 1)
+    shape = extents((batch, height, windows + (steps - 1), stride * channels))
+    x = call(Reshape, x, attrs=Reshape.Attrs(shape=shape), span=x.span)
+    parts = [_cut(x, 2, (step, step + windows), 1) for step in range(steps)]
+    used = (taps - (steps - 1) * stride) * channels
+    parts[-1] = _cut(parts[-1], 3, (0, used), 1)
+    return call(Concatenate, *parts, attrs=Concatenate.Attrs(axis=3), span=x.span)
+
+
+def _padded(x: Expr, axis: int, width: tuple[int, int], zero: int) -> Expr:
+    widths = tuple(width if d == axis else (0, 0) for d in range(4))
+    return call(Pad, x, attrs=Pad.Attrs(widths=widths, value=float(zero)), span=x.span)
+
+
+def _cut(x: Expr, axis: int, ends: tuple[Size, Size], stride: int) -> Expr:
+    """Return every ``stride``-th element along an axis, from one place on and before another."""
+    begin: list[Size] = [0] * 4
+    end: list[Size] = [*tensor_type(x).shape]
+    begin[axis], end[axis] = ends
+    strides = tuple(stride if d == axis else 1 for d in range(4))
+    attrs = StridedSlice.Attrs(begin=extents(begin), end=extents(end), strides=strides)
+    return call(StridedSlice, x, attrs=attrs, span=x.span)
