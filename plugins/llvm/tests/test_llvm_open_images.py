@@ -69,6 +69,22 @@ def test_a_network_runs_at_every_size(tmp_path: Path) -> None:
         np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("inner", "outputs"), [(5, 3), (64, 40), (700, 20)])
+def test_a_single_1x1_convolution_is_a_product_at_every_size(
+    tmp_path: Path, inner: int, outputs: int
+) -> None:
+    data = Var("data", TensorType((N, inner, H, W), DType.FLOAT32))
+    model = IRModule.from_function(Function((data,), conv(data, weight(outputs, inner, 1, 1))))
+    intarsia.build(model, "llvm").save(tmp_path / "net.intarsia")
+    rng = np.random.default_rng(3)
+    with intarsia.load(tmp_path / "net.intarsia", threads=2) as executable:
+        for n, h, w in [*SIZES, (1, 3, 7), (2, 4, 4), (1, 7, 7), (0, 4, 4), (1, 64, 64)]:
+            given = {"data": rng.random((n, inner, h, w), np.float32)}
+            (wanted,) = evaluate(model.main, given)
+            (found,) = executable.run(given).values()
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_depth_becomes_space_where_channels_are_open(tmp_path: Path) -> None:
     data = Var("data", TensorType((1, C, H, W), DType.FLOAT32))
     model = IRModule.from_function(Function((data,), apply("nn.depth_to_space", data, block=2)))

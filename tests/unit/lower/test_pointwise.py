@@ -5,20 +5,32 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr, Function, Var, tensor_type
 from intarsia_ir.graph.types import variable
 from intarsia_ir.graph.walk import calls
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_loops.cpu.packed_operands import Bf16x2
 from intarsia_loops.cpu.pointwise_conv import pointwise_conv_to_matmul
-from intarsia_runtime.size import Size, numbers
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import numbers
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, number, var, weight
 
 NONE = ((0, 0), (0, 0))
 
 
+class Registers(Struct, frozen=True):
+    """How large a matrix unit's registers are."""
+
+    rows: int = 16
+    words: int = 16
+    lanes: int = 16
+    sums: DType = DType.FLOAT32
+
+
 def conv(data: Expr, *operands: Expr, size: int = 1, **attrs: object) -> Expr:
-    inner = numbers(tensor_type(data).shape[1:])[0]
+    inner = numbers(tensor_type(data).shape[1:2])[0]
     given = {"strides": (1, 1), "padding": NONE, "dilation": (1, 1), "groups": 1} | attrs
     matrix = weight(6, inner // int(given["groups"]), size, size)
     return apply("nn.conv", data, matrix, *operands, **given)
@@ -90,10 +102,36 @@ def test_images_of_an_open_batch() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(2, 4, variable("height"), 32), (variable("batch"), 4, 5, 5)])
-def test_open_heights_and_few_positions_of_an_open_batch_are_left(shape: tuple[Size, ...]) -> None:
-    function = function_of(conv(var("x", *shape)))
+def test_images_of_open_height_and_width() -> None:
+    batch, height, width = (variable(name) for name in ("batch", "height", "width"))
+    function = function_of(relu(conv(var("x", batch, 4, height, width), weight(6))))
+    assert flat(function) == ["reshape", "matmul", "add", "nn.relu", "reshape"]
+    for size in ((1, 1, 1), (2, 5, 3), (1, 9, 11)):
+        x = {"x": fresh(size[0], 4, *size[1:])}
+        (got,) = evaluate(pointwise_conv_to_matmul(function), x)
+        (want,) = evaluate(function, x)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        var("x", variable("batch"), 4, 5, 5),
+        var("x", 1, 50000, variable("height"), 32),
+    ],
+    ids=["few positions", "more weights than a cache holds"],
+)
+def test_others_of_open_sizes_are_left(data: Expr) -> None:
+    function = function_of(conv(data))
     assert pointwise_conv_to_matmul(function) is function
+
+
+@pytest.mark.parametrize(("inner", "is_product"), [(64, True), (128, False)])
+def test_deep_ones_of_open_sizes_stay_for_a_matrix_unit(inner: int, is_product: bool) -> None:
+    function = function_of(conv(var("x", 1, inner, variable("height"), 32)))
+    bf16x2 = Bf16x2(lambda first: first, Registers())
+    assert (pointwise_conv_to_matmul(function, bf16x2) is not function) == is_product
+    assert pointwise_conv_to_matmul(function) is not function
 
 
 def test_several_results() -> None:

@@ -32,7 +32,7 @@ def legalize_for_cpu(function: Function, tiling: CpuTiling, *, winograd: bool = 
     rounded_down = round_down_pools(exact)
     in_float32 = widen_half_precision(split_argmax(expand_powers(rounded_down)), tiling)
     two_dimensional = lower_conv3d(expand_conv_transpose(add_columns(in_float32)))
-    flat = pointwise_conv_to_matmul(two_dimensional)
+    flat = pointwise_conv_to_matmul(two_dimensional, tiling.bf16x2)
     if tiling.bf16x2 is not None:
         flat = store_in_bf16(flat, tiling.bf16x2)
     return pair_layers(use_channels_last(flat, tiling, winograd=winograd and exact is function))

@@ -10,7 +10,8 @@ the order of their stores does not matter.
 - Columns: blocks of two vectors, and one block of one vector for a small remainder. An open number
   below two vectors is covered by blocks of one vector. Shared tiles have blocks of two vectors
   alone: fewer columns are copied, and padded with zeros, if K is known.
-- ``B[K, N]``: K may be open, too; a block of columns is read where it lies.
+- ``B[K, N]``: K may be open, too; a block of columns is read where it lies. Where only N is open,
+  as of 1x1 convolutions, blocks side by side are written row by row, as those of known sizes.
 - ``B[N, K]`` (transposed, as the keys of attention), K known: a block of ``width`` rows of B is
   transposed into a panel ``[K, width]`` on the stack, at most 512 KiB, by squares in registers.
 - Fewer columns than a vector, K known: B is copied to such a panel and padded with zeros; the sums
@@ -28,6 +29,7 @@ from intarsia_ir.tir.expr import PrimExpr, TirVar, index, maximum, minimum, sele
 from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 from intarsia_runtime.size import Dim
 
+from .dense import ITEMS
 from .loops import (
     EpilogueStore,
     let_all,
@@ -135,7 +137,10 @@ class _Blocks:
         return self._parallel(index(prod(self._product.batch)) * blocks, item)
 
     def open_blocks(self) -> Stmt:
-        """Compute all columns, at least a vector of them: wide blocks, then those of a vector."""
+        """Compute all columns, at least a vector of them: wide blocks, then those of a vector.
+
+        Wide ones are computed some side by side where rows are many, as in ``matmul.py``.
+        """
         columns, lanes = index(self._product.n), self._tiling.lanes
         width = 2 * lanes
         full, rest = columns // width, columns % width
@@ -145,20 +150,73 @@ class _Blocks:
             (wide, full + minimum(full, select(rest > lanes, index(1), index(0)))),
             (narrow, (behind + (lanes - 1)) // lanes),
         ]
+        batch = index(prod(self._product.batch))
+        groups: PrimExpr = wide
+        each: PrimExpr = index(1)
+        if self._has_groups:
+            names = TirVar("each"), TirVar("groups")
+            share = (wide * batch + (ITEMS - 1)) // ITEMS
+            bound += [
+                (names[0], maximum(minimum(share, self._most_abreast(width)), 1)),
+                (names[1], (wide + names[0] - 1) // names[0]),
+            ]
+            each, groups = names
 
         def item(p: PrimExpr) -> Stmt:
-            block = p % (wide + narrow)
+            block = p % (groups + narrow)
             in_wide = minimum(block * width, columns - width)
-            in_narrow = minimum(block * lanes + wide * lanes, columns - lanes)
-            body = IfStmt(
-                block < wide,
-                LetStmt(first, in_wide, self._block(number, first, width)),
-                LetStmt(first, in_narrow, self._block(number, first, lanes)),
+            in_narrow = minimum((block - groups) * lanes + wide * width, columns - lanes)
+            made = LetStmt(first, in_wide, self._block(number, first, width))
+            if self._has_groups:
+                count = minimum(each, wide - block * each)
+                made = self._abreast(number, (block * each, count), width)
+            narrow_made = LetStmt(first, in_narrow, self._block(number, first, lanes))
+            return LetStmt(
+                number, p // (groups + narrow), IfStmt(block < groups, made, narrow_made)
             )
-            return LetStmt(number, p // (wide + narrow), body)
 
-        items = index(prod(self._product.batch)) * (wide + narrow)
-        return let_all(bound, self._parallel(items, item))
+        return let_all(bound, self._parallel(batch * (groups + narrow), item))
+
+    @property
+    def _has_groups(self) -> bool:
+        """Whether an item of work computes several blocks side by side (``matmul.py``)."""
+        product, tiling = self._product, self._tiling
+        if isinstance(product.m, Dim) or isinstance(product.k, Dim) or product.transpose_b:
+            return False
+        return product.m > tiling.rows and self._most_abreast(2 * tiling.lanes) > 1
+
+    def _most_abreast(self, width: int) -> int:
+        """Return how many blocks side by side stay in the second-level cache."""
+        product = self._product
+        return self._tiling.panel_bytes // (product.k * width * product.b.dtype.bytes)
+
+    def _abreast(self, number: PrimExpr, blocks: tuple[PrimExpr, PrimExpr], width: int) -> Stmt:
+        """Compute some blocks of columns, the first and how many, of all rows of one product."""
+        tiling, product, (begin, count) = self._tiling, self._product, blocks
+        outer, a_element, b_element = self._elements(number)
+        columns, dtype = index(product.n), product.a.dtype
+
+        def tile(start: PrimExpr, rows: int) -> Stmt:
+            def block(n: PrimExpr) -> Stmt:
+                first = TirVar("first")
+                made = register_tile(
+                    tiling,
+                    rows=rows,
+                    columns=width,
+                    largest=(tiling.rows, width),
+                    steps=(product.k,),
+                    left=lambda r, k: a_element(start + r, k[0]),
+                    right=lambda k, c: b_element(k[0], first + c),
+                    epilogue=lambda r, c, value: self._epilogue(
+                        value, (*outer, start + r, first + c)
+                    ),
+                    dtype=dtype,
+                )
+                return LetStmt(first, minimum((begin + n) * width, columns - width), made)
+
+            return serial(count, block, "n")
+
+        return cover_rows(index(product.m), tiling.rows, tile, 1)
 
     @property
     def copies_few(self) -> bool:
