@@ -30,7 +30,7 @@ from intarsia_loops.cpu.packed_operands import Bf16x2
 from intarsia_loops.cpu.packing import pack_conv, pack_dense
 from intarsia_loops.cpu.tiling import CpuTiling
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import variable
+from intarsia_runtime.size import numbers, variable
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
 BFLOAT16 = ml_dtypes.bfloat16
@@ -49,7 +49,7 @@ SHAPE = CpuTiling(16, 14, bf16x2=Bf16x2(lambda first: first, Registers()))
 
 
 def conv(data: Expr, outputs: int, kernel: int = 1, groups: int = 1) -> Expr:
-    inner = tensor_type(data).static_shape[1] // groups
+    inner = numbers(tensor_type(data).shape[1:2])[0] // groups
     around, ones = (kernel // 2, kernel // 2), (1, 1)
     taps = weight(outputs, inner, kernel, kernel)
     given = {"strides": ones, "padding": (around, around), "dilation": ones, "groups": groups}
@@ -88,6 +88,18 @@ def test_windows_within_channels_read_narrow_values() -> None:
 def test_an_odd_number_of_channels_gets_one_more() -> None:
     assert names(conv(var("x", 1, 3, 8, 8), 16, 7)) == [
         *("cast", "transpose", "nn.pad", "cpu.pair_conv", "transpose"),
+    ]
+
+
+def test_images_that_repeat_pixels_stay_channels_last_and_narrow() -> None:
+    height = variable("height")
+    image = apply("nn.relu", conv(var("x", 1, 32, height, 8), 32, 3))
+    apart = apply("reshape", image, shape=(1, 32, height, 1, 8, 1))
+    repeated = apply("broadcast_to", apart, shape=(1, 32, height, 2, 8, 2))
+    enlarged = apply("reshape", repeated, shape=(1, 32, height * 2, 16))
+    assert names(conv(enlarged, 16, 3)) == [
+        *("cast", "transpose", "cpu.pair_conv", "nn.relu", "cast"),
+        *("reshape", "broadcast_to", "reshape", "cpu.pair_conv", "transpose"),
     ]
 
 

@@ -18,7 +18,7 @@ from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import children, post_order, with_children
 from intarsia_ir.ops.nn import Conv, Matmul
 from intarsia_ir.ops.pooling import MaxPool
-from intarsia_ir.ops.shape import Concatenate, Reshape
+from intarsia_ir.ops.shape import BroadcastTo, Concatenate, Reshape
 from intarsia_ir.ops.unary import Cast
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
@@ -29,7 +29,7 @@ from .packed_operands import Bf16x2
 from .row_pairs import suits_pairs
 from .tiling import CpuTiling, block_width, paired_width
 
-_SAME = (Reshape, Concatenate, MaxPool)
+_SAME = (Reshape, BroadcastTo, Concatenate, MaxPool)
 """Operators whose results are bfloat16 if their operands are: rounding before and after is one."""
 
 

@@ -16,6 +16,7 @@ Magika in bfloat16 with AMX 0.13 of the time.)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import TypeAlias
 
@@ -26,7 +27,7 @@ from intarsia_ir.tir.stmt import IfStmt, Stmt
 
 from .loops import Source
 from .matrix_unit import RESIDENT_BYTES, SEGMENTS, MatrixUnit, Streamed, segment_rows
-from .matrix_unit_tiles import Segment, UnitTile, UnitTiles, matrix_unit_tiles
+from .matrix_unit_tiles import ResultRow, Segment, UnitTile, UnitTiles, matrix_unit_tiles
 from .prefetch import prefetch_next_block
 from .tiling import CpuTiling
 
@@ -115,7 +116,7 @@ def matrix_unit_conv_tiles(
             lambda k: read(*place(0), tuple(k)),
             strip.stride,
             done,
-            stored,
+            lambda r: ResultRow(partial(stored, r)),
         )
 
     def tile(t: PrimExpr) -> UnitTile:

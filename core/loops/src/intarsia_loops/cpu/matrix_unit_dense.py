@@ -42,7 +42,7 @@ from .loops import (
     unflatten,
 )
 from .matrix_unit import SEGMENTS, MatrixUnit, configured, segment_rows, streamed_by
-from .matrix_unit_tiles import Segment, UnitTile, UnitTiles, matrix_unit_tiles
+from .matrix_unit_tiles import ResultRow, Segment, UnitTile, UnitTiles, matrix_unit_tiles
 from .panel import LINE, Matrix, needs_copy
 from .prefetch import STREAMED_BYTES, prefetch_next_block, with_prefetch
 from .tiling import CpuTiling
@@ -170,8 +170,10 @@ class _Product(Struct, frozen=True):
                 lambda k: source.element(row - base, k[0]),
                 source.stride_bytes,
                 index(0) if even else wanted - row,
-                lambda r, c, value: self.epilogue(
-                    value, (*unflatten(row + r, self.outer), block * width + c)
+                lambda r: ResultRow(
+                    lambda c, value: self.epilogue(
+                        value, (*unflatten(row + r, self.outer), block * width + c)
+                    )
                 ),
             )
 

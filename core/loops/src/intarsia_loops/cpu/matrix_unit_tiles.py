@@ -27,6 +27,20 @@ from .matrix_unit import MatrixUnit, Streamed, UnitOperands, chunk_of
 from .prefetch import WeightPrefetch
 
 
+class ResultRow(Struct, frozen=True):
+    """A row of results.
+
+    Attributes:
+        epilogue: ``epilogue(column, sum)``: what to do with a result.
+        bound: Variables that this uses: what is computed once for all columns.
+        exists: Whether there is such a row; ``None`` if there certainly is.
+    """
+
+    epilogue: Callable[[PrimExpr, PrimExpr], Stmt]
+    bound: Sequence[tuple[TirVar, PrimExpr]] = ()
+    exists: PrimExpr | None = None
+
+
 class Segment(Struct, frozen=True):
     """Neighbouring rows of a product.
 
@@ -34,14 +48,14 @@ class Segment(Struct, frozen=True):
         left: ``left(step)``: the element of the first row.
         stride: Bytes from row to row.
         done: Rows at the beginning that the segment before has too.
-        epilogue: ``epilogue(row, column, sum)``: what to do with a result.
+        results: ``results(row)``: a row of its results.
         end: Rows that exist, if there may be fewer than a register has.
     """
 
     left: Callable[[Sequence[PrimExpr]], PrimExpr]
     stride: int
     done: PrimExpr
-    epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]
+    results: Callable[[PrimExpr], ResultRow]
     end: PrimExpr | None = None
 
 
@@ -54,6 +68,7 @@ class UnitTile(Struct, frozen=True):
         weight_prefetch: What to fetch into the cache meanwhile, counted in tiles.
         around: Adds to a step, of this number, what it should fetch besides.
         bound: Variables that the others use: what is computed once for a tile.
+        table: A buffer that rows of results read, and what fills it before them.
     """
 
     segment: Callable[[PrimExpr], Segment]
@@ -61,6 +76,7 @@ class UnitTile(Struct, frozen=True):
     weight_prefetch: WeightPrefetch | None = None
     around: Callable[[Sequence[PrimExpr], Stmt], Stmt] | None = None
     bound: Sequence[tuple[TirVar, PrimExpr]] = ()
+    table: tuple[Buffer, Stmt] | None = None
 
 
 class UnitTiles(Struct, frozen=True):
@@ -119,7 +135,11 @@ def matrix_unit_tiles(tiles: UnitTiles, tile: Callable[[PrimExpr], UnitTile]) ->
         before, now, is_followed = tile(i), tile(i + 1), i < index(tiles.count) - 1
         exchanged = _multiply(tiles, now, index(0), sums)
         begun = IfStmt(is_followed, exchanged, written)
-        body = seq(begun, *_steps_with_epilogue(tiles, (now, before), is_followed, sums))
+        steps = _steps_with_epilogue(tiles, (now, before), is_followed, sums)
+        body = seq(begun, *steps)
+        if before.table is not None:
+            table, filled = before.table
+            body = Allocate(table, seq(begun, filled, *steps))
         return let_all((*now.bound, *before.bound), body)
 
     first = tile(index(0))
@@ -198,17 +218,21 @@ def _epilogue(tiles: UnitTiles, tile: UnitTile, sums: Buffer, low: PrimExpr, siz
 
         def row(i: PrimExpr) -> Stmt:
             r = low + i
+            results = segment.results(r)
             stored = seq(
                 *(
                     vectorized(
                         min(lanes, used - first),
-                        lambda i, f=first: segment.epilogue(
-                            r, i + f, load(sums, r + number * tiles.rows, i + f)
+                        lambda i, f=first: results.epilogue(
+                            i + f, load(sums, r + number * tiles.rows, i + f)
                         ),
                     )
                     for first in range(0, used, lanes)
                 )
             )
+            if results.exists is not None:
+                stored = IfStmt(results.exists, stored)
+            stored = let_all(results.bound, stored)
             done, end = segment.done, segment.end
             if end is not None:
                 stored = IfStmt(r < end, stored)

@@ -50,7 +50,7 @@ from .loops import (
 )
 from .matrix_unit import SEGMENTS, MatrixUnit, configured, streamed_by
 from .matrix_unit_dense import GROUP_BYTES
-from .matrix_unit_tiles import Segment, UnitTile, UnitTiles, matrix_unit_tiles
+from .matrix_unit_tiles import ResultRow, Segment, UnitTile, UnitTiles, matrix_unit_tiles
 from .panel import LINE, Matrix, is_aliased
 from .tiling import CpuTiling, column_parts
 
@@ -217,13 +217,18 @@ class _OpenUnitProduct(Struct, frozen=True):
 
             def segment(s: PrimExpr) -> Segment:
                 row = select(s < 1, *places)
+
+                def results(r: PrimExpr) -> ResultRow:
+                    outer = unflatten(row + r, self.outer)
+                    return ResultRow(
+                        lambda c, value: self.epilogue(value, (*outer, block * width + c))
+                    )
+
                 return Segment(
                     lambda k: source.element(row - base, k[0]),
                     source.stride_bytes,
                     first + s * unit.rows - row,
-                    lambda r, c, value: self.epilogue(
-                        value, (*unflatten(row + r, self.outer), block * width + c)
-                    ),
+                    results,
                     height,
                 )
 
