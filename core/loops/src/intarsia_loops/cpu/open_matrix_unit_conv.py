@@ -133,9 +133,10 @@ class OpenUnitStrip(Struct, frozen=True):
         block = work.group * -(-conv.columns // width) + number * across
 
         def tile(t: PrimExpr) -> UnitTile:
-            names = [[TirVar(name) for name in ("row", "column", "done")] for _ in range(SEGMENTS)]
+            words = ("row", "column", "done", "begin")
+            names = [[TirVar(name) for name in words] for _ in range(SEGMENTS)]
             bound: list[tuple[TirVar, PrimExpr]] = []
-            for number, (row, column, done) in enumerate(names):
+            for number, (row, column, done, begin) in enumerate(names):
                 wanted = t * SEGMENTS + number
                 place = minimum(wanted, last)
                 left = place % segments * size
@@ -143,19 +144,18 @@ class OpenUnitStrip(Struct, frozen=True):
                     (row, place // segments),
                     (column, minimum(left, grid.length - size)),
                     (done, left - column + (wanted - place) * size),
+                    (begin, read.place(row, column)),
                 ]
 
             table = Buffer("places", (SEGMENTS * self.unit.rows,), INDEX, MemoryScope.STACK)
             filled = seq(*(self._places(work, grid, table, s, names[s]) for s in range(SEGMENTS)))
 
             def segment(s: PrimExpr) -> Segment:
-                row, column, _ = (
-                    select(s < 1, one, other) for one, other in zip(*names, strict=True)
-                )
+                begin = select(s < 1, names[0][-1], names[1][-1])
                 results = partial(self._results, work, channel, table, s)
 
                 def left(k: Sequence[PrimExpr]) -> PrimExpr:
-                    return read.element(read.place(row, column), k)
+                    return read.element(begin, k)
 
                 return Segment(left, self.stride, index(0), results)
 
@@ -178,9 +178,9 @@ class OpenUnitStrip(Struct, frozen=True):
         """Compute the places of the results of a segment by vectors; -1 of those that are none.
 
         Images, rows and columns are numbered together. ``names`` are the row of the segment, its
-        column, and results that are done before.
+        column, results that are done before, and where what they read begins.
         """
-        row, column, done = names
+        row, column, done, _ = names
         rows, columns = (index(size) for size in self.conv.window.output)
         begin = TirVar("begin")
         top = (work.image * rows + (work.row + row)) * columns + (work.column + column)
