@@ -27,10 +27,14 @@ from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt
 from .loops import EpilogueStore, let_all, load, parallel, seq, serial, store, vectorized
 from .micro_kernel import register_tile
 from .product_panels import Product
+from .row_tiles import cover_rows
 from .tiling import CpuTiling
 
 _ROWS, _PART = 64, 256
 """Rows of an item of work, and elements along K of a panel."""
+
+_FEW_ROWS = 4
+"""Rows of a tile where K is known: where columns are few, rows nearly always are."""
 
 Element: TypeAlias = Callable[[PrimExpr, PrimExpr], PrimExpr]
 """Reads an element of a matrix at a row and a column."""
@@ -71,6 +75,52 @@ def few_columns_in_parts(
         return let_all(bound, Allocate(panel, Allocate(sums, body)))
 
     return parallel(index(prod(product.batch)) * blocks, computed)
+
+
+def few_columns_at_once(
+    tiling: CpuTiling,
+    product: Product,
+    elements: Callable[[PrimExpr], tuple[list[PrimExpr], Element, Element]],
+    epilogue: EpilogueStore,
+) -> Stmt:
+    """Return the loops where all of a known K fits a panel; arguments of the function above."""
+    lanes = tiling.lanes
+    # The bound says that there is nothing to vectorize.
+    rows, columns = index(product.m), minimum(index(product.n), lanes - 1)
+    panel = Buffer("panel", (product.k, lanes), product.b.dtype, MemoryScope.STACK)
+    limit = min(_FEW_ROWS, tiling.rows)
+
+    def item(number: PrimExpr) -> Stmt:
+        outer, a_element, b_element = elements(number)
+        sums = Buffer("sums", (limit, lanes), product.a.dtype, MemoryScope.STACK)
+
+        def row(k: PrimExpr) -> Stmt:
+            return serial(columns, lambda c: store(panel, (k, c), b_element(k, c)), "n")
+
+        def tile(start: PrimExpr, count: int) -> Stmt:
+            def stored(r: PrimExpr) -> Stmt:
+                def element(c: PrimExpr) -> Stmt:
+                    return epilogue(load(sums, r, c), (*outer, start + r, c))
+
+                return serial(columns, element, "n")
+
+            made = register_tile(
+                tiling,
+                rows=count,
+                columns=lanes,
+                largest=(limit, lanes),
+                steps=(index(product.k),),
+                left=lambda r, k: a_element(start + r, k[0]),
+                right=lambda k, c: load(panel, k[0], c),
+                epilogue=lambda r, c, value: store(sums, (r, c), value),
+                dtype=product.a.dtype,
+            )
+            return seq(made, serial(count, stored, "r"))
+
+        filled = serial(product.k, lambda k: seq(cleared(panel, k), row(k)), "k")
+        return Allocate(panel, Allocate(sums, seq(filled, cover_rows(rows, limit, tile, 1))))
+
+    return parallel(index(prod(product.batch)), item)
 
 
 class _Item(Struct, frozen=True):

@@ -42,15 +42,13 @@ from .loops import (
 )
 from .matmul import matrix_element
 from .micro_kernel import register_tile
-from .open_few_columns import cleared, few_columns_in_parts
+from .open_blocks_abreast import blocks_abreast
+from .open_few_columns import cleared, few_columns_at_once, few_columns_in_parts
 from .product_panels import PANEL_BYTES, Product, fits_panel, transpose_into_panel
 from .row_tiles import EvenTiles, cover_rows
 from .shared_tiles import LEAST_DEPTH, SharedTiles, TileOperands, even_tiles, shares_tiles
 from .tile_stores import TileEpilogue
 from .tiling import CpuTiling, block_width
-
-_FEW_ROWS = 4
-"""Rows of a tile of few columns: where these are few, rows nearly always are."""
 
 
 def open_matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueStore) -> Stmt | None:
@@ -141,8 +139,8 @@ class _Blocks:
 
         Wide ones are computed some side by side where rows are many, as in ``matmul.py``.
         """
-        columns, lanes = index(self._product.n), self._tiling.lanes
-        width = 2 * lanes
+        product, lanes = self._product, self._tiling.lanes
+        columns, width = index(product.n), 2 * lanes
         full, rest = columns // width, columns % width
         wide, narrow, first, number = (TirVar(n) for n in ("wide", "narrow", "first", "number"))
         behind = maximum(columns - wide * width, 0)
@@ -150,7 +148,7 @@ class _Blocks:
             (wide, full + minimum(full, select(rest > lanes, index(1), index(0)))),
             (narrow, (behind + (lanes - 1)) // lanes),
         ]
-        batch = index(prod(self._product.batch))
+        batch = index(prod(product.batch))
         groups: PrimExpr = wide
         each: PrimExpr = index(1)
         if self._has_groups:
@@ -169,7 +167,13 @@ class _Blocks:
             made = LetStmt(first, in_wide, self._block(number, first, width))
             if self._has_groups:
                 count = minimum(each, wide - block * each)
-                made = self._abreast(number, (block * each, count), width)
+                made = blocks_abreast(
+                    self._tiling,
+                    product,
+                    self._elements(number),
+                    self._epilogue,
+                    (block * each, count),
+                )
             narrow_made = LetStmt(first, in_narrow, self._block(number, first, lanes))
             return LetStmt(
                 number, p // (groups + narrow), IfStmt(block < groups, made, narrow_made)
@@ -189,34 +193,6 @@ class _Blocks:
         """Return how many blocks side by side stay in the second-level cache."""
         product = self._product
         return self._tiling.panel_bytes // (product.k * width * product.b.dtype.bytes)
-
-    def _abreast(self, number: PrimExpr, blocks: tuple[PrimExpr, PrimExpr], width: int) -> Stmt:
-        """Compute some blocks of columns, the first and how many, of all rows of one product."""
-        tiling, product, (begin, count) = self._tiling, self._product, blocks
-        outer, a_element, b_element = self._elements(number)
-        columns, dtype = index(product.n), product.a.dtype
-
-        def tile(start: PrimExpr, rows: int) -> Stmt:
-            def block(n: PrimExpr) -> Stmt:
-                first = TirVar("first")
-                made = register_tile(
-                    tiling,
-                    rows=rows,
-                    columns=width,
-                    largest=(tiling.rows, width),
-                    steps=(product.k,),
-                    left=lambda r, k: a_element(start + r, k[0]),
-                    right=lambda k, c: b_element(k[0], first + c),
-                    epilogue=lambda r, c, value: self._epilogue(
-                        value, (*outer, start + r, first + c)
-                    ),
-                    dtype=dtype,
-                )
-                return LetStmt(first, minimum((begin + n) * width, columns - width), made)
-
-            return serial(count, block, "n")
-
-        return cover_rows(index(product.m), tiling.rows, tile, 1)
 
     @property
     def copies_few(self) -> bool:
@@ -256,42 +232,7 @@ class _Blocks:
         product, lanes = self._product, self._tiling.lanes
         if isinstance(product.k, Dim) or product.k * lanes * product.b.dtype.bytes > PANEL_BYTES:
             return few_columns_in_parts(self._tiling, product, self._elements, self._epilogue)
-        # The bound says that there is nothing to vectorize.
-        rows, columns = index(product.m), minimum(index(product.n), lanes - 1)
-        panel = Buffer("panel", (product.k, lanes), product.b.dtype, MemoryScope.STACK)
-        limit = min(_FEW_ROWS, self._tiling.rows)
-
-        def item(number: PrimExpr) -> Stmt:
-            outer, a_element, b_element = self._elements(number)
-            sums = Buffer("sums", (limit, lanes), product.a.dtype, MemoryScope.STACK)
-
-            def row(k: PrimExpr) -> Stmt:
-                return serial(columns, lambda c: store(panel, (k, c), b_element(k, c)), "n")
-
-            def tile(start: PrimExpr, count: int) -> Stmt:
-                def stored(r: PrimExpr) -> Stmt:
-                    def element(c: PrimExpr) -> Stmt:
-                        return self._epilogue(load(sums, r, c), (*outer, start + r, c))
-
-                    return serial(columns, element, "n")
-
-                made = register_tile(
-                    self._tiling,
-                    rows=count,
-                    columns=lanes,
-                    largest=(limit, lanes),
-                    steps=(index(product.k),),
-                    left=lambda r, k: a_element(start + r, k[0]),
-                    right=lambda k, c: load(panel, k[0], c),
-                    epilogue=lambda r, c, value: store(sums, (r, c), value),
-                    dtype=product.a.dtype,
-                )
-                return seq(made, serial(count, stored, "r"))
-
-            filled = serial(product.k, lambda k: seq(cleared(panel, k), row(k)), "k")
-            return Allocate(panel, Allocate(sums, seq(filled, cover_rows(rows, limit, tile, 1))))
-
-        return parallel(index(prod(product.batch)), item)
+        return few_columns_at_once(self._tiling, product, self._elements, self._epilogue)
 
     def _elements(
         self, number: PrimExpr

@@ -24,6 +24,7 @@ in ``matrix_unit_tiles.py``. Signed A, and rows that lie a multiple of 2 KiB apa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from msgspec import Struct
@@ -206,29 +207,26 @@ class _OpenUnitProduct(Struct, frozen=True):
 
         def tile(i: PrimExpr) -> UnitTile:
             block, first = TirVar("block"), TirVar("first")
-            wanted = [first + s * unit.rows for s in range(SEGMENTS)]
             last = index(self.left.m) - height
             places = [TirVar(f"row{s}") for s in range(SEGMENTS)]
             bound = [
                 (block, begin + i % maximum(count, 1)),
                 (first, (before + i // maximum(count, 1)) * (SEGMENTS * unit.rows)),
-                *zip(places, (minimum(row, last) for row in wanted), strict=True),
+                *((row, minimum(first + s * unit.rows, last)) for s, row in enumerate(places)),
             ]
 
             def segment(s: PrimExpr) -> Segment:
                 row = select(s < 1, *places)
 
-                def results(r: PrimExpr) -> ResultRow:
+                def stored(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
                     outer = unflatten(row + r, self.outer)
-                    return ResultRow(
-                        lambda c, value: self.epilogue(value, (*outer, block * width + c))
-                    )
+                    return self.epilogue(value, (*outer, block * width + c))
 
                 return Segment(
                     lambda k: source.element(row - base, k[0]),
                     source.stride_bytes,
                     first + s * unit.rows - row,
-                    results,
+                    lambda r: ResultRow(partial(stored, r)),
                     height,
                 )
 
