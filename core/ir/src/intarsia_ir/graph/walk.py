@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import TypeAlias, assert_never, cast
 
 from msgspec import structs
@@ -32,39 +33,49 @@ from .types import TensorType, TupleType
 RewriteRule: TypeAlias = Callable[[Expr], Expr | None]
 
 
+def _none(_expr: Expr) -> tuple[Expr, ...]:
+    return ()
+
+
+def _tuple(expr: Expr) -> tuple[Expr, ...]:
+    assert isinstance(expr, TupleGetItem)
+    return (expr.tuple,)
+
+
+_CHILDREN: Mapping[type, Callable[[Expr], tuple[Expr, ...]]] = {
+    **dict.fromkeys((Call, CallFunction), attrgetter("args")),
+    **dict.fromkeys((Var, Constant), _none),
+    Tuple: attrgetter("fields"),
+    TupleGetItem: _tuple,
+    Let: attrgetter("var", "value", "body"),
+    If: attrgetter("condition", "then_branch", "else_branch"),
+}
+"""Of each class of expressions, what returns the operands: every pass asks it of every node."""
+
+
 def children(expr: Expr) -> tuple[Expr, ...]:
     """Return the direct operands of ``expr``, in order."""
-    match expr:
-        case Call() | CallFunction():
-            return expr.args
-        case Tuple():
-            return expr.fields
-        case TupleGetItem():
-            return (expr.tuple,)
-        case Let():
-            return (expr.var, expr.value, expr.body)
-        case If():
-            return (expr.condition, expr.then_branch, expr.else_branch)
-        case Var() | Constant():
-            return ()
-        case _:
-            assert_never(expr)
+    return _CHILDREN[type(expr)](expr)
 
 
 def post_order(*roots: Expr) -> Iterator[Expr]:
     """Yield every distinct node below ``roots`` once, operands before users."""
     seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    stack: list[Expr | None] = list(reversed(roots))
     while stack:
-        node, ready = stack.pop()
-        if ready:
+        node = stack.pop()
+        if node is None:  # what is below the next one is done
+            node = stack.pop()
+            assert node is not None
             yield node
-            continue
-        if node in seen:
-            continue
-        seen.add(node)
-        stack.append((node, True))
-        stack.extend((child, False) for child in reversed(children(node)) if child not in seen)
+        elif node not in seen:
+            seen.add(node)
+            below = children(node)
+            if below:
+                stack += (node, None)
+                stack.extend(reversed(below))
+            else:
+                yield node
 
 
 def calls(function: Function) -> Iterator[Call]:
@@ -111,8 +122,7 @@ def count_uses(roots: Iterable[Expr]) -> dict[Expr, int]:
 
 def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
     """Return ``expr`` over other operands, types inferred anew; itself if they are the same."""
-    old = children(expr)
-    if len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True)):
+    if children(expr) == new:  # nodes are equal to none but themselves
         return expr
     match expr:
         case Call():
@@ -153,7 +163,7 @@ def rewrite_expr(root: Expr, rule: RewriteRule, replaced: dict[Expr, Expr] | Non
         if node in memo:
             continue
         limits.check()
-        rebuilt = with_children(node, tuple(memo[child] for child in children(node)))
+        rebuilt = with_children(node, tuple([memo[child] for child in children(node)]))
         result = rule(rebuilt)
         memo[node] = rebuilt if result is None else result
     return memo[root]

@@ -78,10 +78,10 @@ def has_narrow_pairs(weight: Array, axis: int, *, signed: bool = False) -> bool:
         axis: Neighbours along it are multiplied together.
         signed: Whether data counts as signed.
     """
-    pairs = np.moveaxis(weight, axis, -1).astype(np.int32)
-    pairs = pairs.reshape(*pairs.shape[:-1], -1, 2)
-    high = int(np.maximum(pairs, 0).sum(-1).max(initial=0))
-    low = int(np.minimum(pairs, 0).sum(-1).min(initial=0))
+    rows = np.moveaxis(weight, axis, 0)
+    first, second = rows[0::2].astype(np.int16), rows[1::2].astype(np.int16)
+    high = int((np.maximum(first, 0) + np.maximum(second, 0)).max(initial=0))
+    low = int((np.minimum(first, 0) + np.minimum(second, 0)).min(initial=0))
     if signed:
         return low > -2 * _NARROW
     return high <= _NARROW and low >= -_NARROW
