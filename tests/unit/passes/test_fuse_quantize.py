@@ -33,8 +33,15 @@ from intarsia_ir.passes.prepare import PREPARE
 from intarsia_runtime.dtype import DType
 
 RNG = np.random.default_rng(3)
+START = RNG.bit_generator.state
 WINDOW = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
 POOL = {"kernel": (2, 2), "strides": (2, 2), "padding": ((0, 0), (1, 1)), "dilation": (1, 1)}
+
+
+@pytest.fixture(autouse=True)
+def _numbers_of_its_own():
+    """Give each test the same numbers, whichever tests ran before it."""
+    RNG.bit_generator.state = START
 
 
 def node(name: str, *args: Expr, **attrs: Any) -> Call:
@@ -210,7 +217,7 @@ def test_operators_on_two_tensors_of_bytes_become_no_table():
     other = real(node("transpose", node("reshape", x, shape=(4, 64)), axes=(1, 0)), 0.03, 10)
     added = real(stored(node("add", other, number(3.0)), 0.025, 0), 0.025, 0)
     product = stored(node("multiply", real(x, 0.03, 10), added), 0.06, 12)
-    assert "qnn.multiply" in prepared(product, x=x, apart=0)
+    assert "qnn.multiply" in prepared(product, x=x)
     wide = node("broadcast_to", real(x, 0.03, 10), shape=(3, 64, 4))
     assert "qnn.lookup" not in prepared(stored(node("multiply", wide, wide)), x=x)
 
