@@ -21,12 +21,11 @@ from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import rewrite_function
 from intarsia_ir.ops import nn, qnn_linear
 from intarsia_ir.ops.binary import Add, Subtract
-from intarsia_ir.ops.slicing import StridedSlice
 from intarsia_ir.ops.unary import Cast
-from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 
 from .integer_sums import multiplies_bytes
+from .relayout import sliced
 from .tiling import CpuTiling
 
 _EXACT = 1 << 24
@@ -80,7 +79,7 @@ def _convolution(node: Call) -> Expr | None:
         return _added((call(nn.Conv, real, _weights(whole), attrs=attrs, span=node.span),), node)
     sums: list[Expr] = [
         call(
-            nn.Conv, _cut(real, 1, *ends), _weights(whole[:, slice(*ends)]), attrs=attrs,
+            nn.Conv, sliced(real, 1, ends), _weights(whole[:, slice(*ends)]), attrs=attrs,
             span=node.span,
         )
         for ends in parts
@@ -105,7 +104,7 @@ def _product(node: Call) -> Expr | None:
     sums: list[Expr] = []
     for ends in parts:
         part = _weights(np.take(whole, range(*ends), axis=depth))
-        sums.append(call(nn.Matmul, _cut(real, axis, *ends), part, attrs=attrs, span=node.span))
+        sums.append(call(nn.Matmul, sliced(real, axis, ends), part, attrs=attrs, span=node.span))
     return _added(sums, node)
 
 
@@ -146,17 +145,6 @@ def _shifted(data: Expr, zero: Expr) -> Expr:
     attrs = Cast.Attrs(dtype=DType.FLOAT32)
     real, point = (call(Cast, x, attrs=attrs) for x in (data, zero))
     return call(Subtract, real, point)
-
-
-def _cut(x: Expr, axis: int, begin: int, end: int) -> Expr:
-    """Return elements of one dimension; ``x`` itself if these are all."""
-    sizes = extents(tensor_type(x).shape)
-    if (begin, end) == (0, sizes[axis]):
-        return x
-    begins, ends = [0] * len(sizes), list(sizes)
-    begins[axis], ends[axis] = begin, end
-    attrs = StridedSlice.Attrs(begin=tuple(begins), end=tuple(ends), strides=(1,) * len(sizes))
-    return call(StridedSlice, x, attrs=attrs)
 
 
 def _weights(whole: np.ndarray) -> Constant:

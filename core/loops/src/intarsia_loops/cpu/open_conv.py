@@ -42,8 +42,7 @@ from math import prod
 from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, index, maximum, minimum
-from intarsia_ir.tir.expr import cast as cast_to
+from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, cast, index, maximum, minimum
 from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
@@ -317,7 +316,7 @@ class _OpenConv:
         if len(steps) == 1:
             return tiles(part, words)
         apart = conv.window.dilation
-        pitch = cast_to(strip_span(conv.window, 1, work.width) * conv.inner, DType.INT32)
+        pitch = cast(strip_span(conv.window, 1, work.width) * conv.inner, DType.INT32)
         strides = (pitch * apart[0], *[apart[1] * conv.inner] * (len(steps) - 2), 1)
         return offsets_of(words, steps, strides, self._tiling.lanes, partial(tiles, part))
 

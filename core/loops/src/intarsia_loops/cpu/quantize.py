@@ -212,7 +212,7 @@ def _byte_sums(
     is_paired = _is_paired(padded_weight.shape[1], tiling)
     own = outputs // plain.groups
     width = int8x4_width(own, tiling, by_unit=by_unit, is_paired=is_paired)
-    is_ordered = _orders_words(source, weight, tiling, attrs)
+    is_ordered = _orders_words(source, weight, tiling)
     width = tiling.lanes if is_ordered else width
     blocks = pack_conv(padded_weight, plain.groups, width)
     words = _words(source, blocks, padded_weight.shape[1], tiling, is_ordered=is_ordered)
@@ -262,21 +262,17 @@ class _Words(Struct, frozen=True):
     is_paired: bool = False
 
 
-def _orders_words(
-    source: Expr, weight: Array, tiling: CpuTiling, attrs: Int8ConvAttrs | None = None
-) -> bool:
+def _orders_words(source: Expr, weight: Array, tiling: CpuTiling) -> bool:
     """Whether words of weights get an order of their own.
 
     One row of streamed weights is as fast as these arrive, and places of words are an eighth more
     of them (1.11 of the time). Where batches alone are open, as in the last layer of a classifier,
-    one row is likely; sequences and images have several. Results of windows over open images have
-    an address each, which leaves too few registers for the places of words.
+    one row is likely; sequences and images have several.
 
     Args:
         source: The data.
         weight: Of the product or convolution.
         tiling: Register tile of the machine.
-        attrs: Of a convolution.
     """
     if tiling.ordered is None:
         return False

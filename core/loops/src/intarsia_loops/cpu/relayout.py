@@ -46,6 +46,22 @@ def reshaped(value: Expr, shape: tuple[Size, ...]) -> Expr:
     return call(Reshape, value, attrs=Reshape.Attrs(shape=extents(shape)))
 
 
+def sliced(value: Expr, axis: int, ends: tuple[Size, Size], stride: int = 1) -> Expr:
+    """Return every ``stride``-th element along an axis, from one place on and before another.
+
+    ``value`` itself if these are all.
+    """
+    shape = tensor_type(value).shape
+    if ends == (0, shape[axis]) and stride == 1:
+        return value
+    begin: list[Size] = [0] * len(shape)
+    end: list[Size] = [*shape]
+    begin[axis], end[axis] = ends
+    strides = tuple(stride if d == axis else 1 for d in range(len(shape)))
+    attrs = StridedSlice.Attrs(begin=extents(begin), end=extents(end), strides=strides)
+    return call(StridedSlice, value, attrs=attrs, span=value.span)
+
+
 def moved(value: Expr, axes: tuple[int, ...]) -> Expr:
     """Return ``value`` transposed; transposes of constants and of transposes are carried out."""
     if axes == tuple(range(len(axes))):

@@ -15,12 +15,11 @@ from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Expr, call, tensor_type
 from intarsia_ir.ops.nn import Conv
-from intarsia_ir.ops.shape import Concatenate, Reshape
-from intarsia_ir.ops.slicing import Pad, StridedSlice
-from intarsia_ir.tir.tensor import extents
-from intarsia_runtime.size import Size
+from intarsia_ir.ops.shape import Concatenate
+from intarsia_ir.ops.slicing import Pad
 
 from .packing import INT8_PER_WORD
+from .relayout import reshaped, sliced
 
 Array = np.ndarray
 
@@ -70,7 +69,7 @@ def _taps_as_channels(x: Expr, plain: Conv.Attrs, side: int, taps: int, zero: in
     if side == 1 and apart == 1 and 1 < stride < taps:
         return _steps_as_channels(x, stride, taps, zero)
     last = size - (taps - 1) * apart  # behind the last first tap
-    parts = [_cut(x, axis, (tap * apart, tap * apart + last), stride) for tap in range(taps)]
+    parts = [sliced(x, axis, (tap * apart, tap * apart + last), stride) for tap in range(taps)]
     return call(Concatenate, *parts, attrs=Concatenate.Attrs(axis=3), span=x.span)
 
 
@@ -85,26 +84,14 @@ def _steps_as_channels(x: Expr, stride: int, taps: int, zero: int) -> Expr:
     whole = (windows + (steps - 1)) * stride
     if steps * stride > taps:
         x = _padded(x, 2, (0, steps * stride - taps), zero)
-    if tensor_type(x).shape[2] != whole:
-        x = _cut(x, 2, (0, whole), 1)
-    shape = extents((batch, height, windows + (steps - 1), stride * channels))
-    x = call(Reshape, x, attrs=Reshape.Attrs(shape=shape), span=x.span)
-    parts = [_cut(x, 2, (step, step + windows), 1) for step in range(steps)]
+    x = sliced(x, 2, (0, whole))
+    x = reshaped(x, (batch, height, windows + (steps - 1), stride * channels))
+    parts = [sliced(x, 2, (step, step + windows)) for step in range(steps)]
     used = (taps - (steps - 1) * stride) * channels
-    parts[-1] = _cut(parts[-1], 3, (0, used), 1)
+    parts[-1] = sliced(parts[-1], 3, (0, used))
     return call(Concatenate, *parts, attrs=Concatenate.Attrs(axis=3), span=x.span)
 
 
 def _padded(x: Expr, axis: int, width: tuple[int, int], zero: int) -> Expr:
     widths = tuple(width if d == axis else (0, 0) for d in range(4))
     return call(Pad, x, attrs=Pad.Attrs(widths=widths, value=float(zero)), span=x.span)
-
-
-def _cut(x: Expr, axis: int, ends: tuple[Size, Size], stride: int) -> Expr:
-    """Return every ``stride``-th element along an axis, from one place on and before another."""
-    begin: list[Size] = [0] * 4
-    end: list[Size] = [*tensor_type(x).shape]
-    begin[axis], end[axis] = ends
-    strides = tuple(stride if d == axis else 1 for d in range(4))
-    attrs = StridedSlice.Attrs(begin=extents(begin), end=extents(end), strides=strides)
-    return call(StridedSlice, x, attrs=attrs, span=x.span)
