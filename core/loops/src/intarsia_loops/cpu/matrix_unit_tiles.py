@@ -145,7 +145,7 @@ def matrix_unit_tiles(tiles: UnitTiles, tile: Callable[[PrimExpr], UnitTile]) ->
     first = tile(index(0))
     begun = serial(prod(tiles.chunks), lambda k: _multiply(tiles, first, k), "k")
     if isinstance(tiles.count, int) and tiles.count == 1:
-        done = seq(begun, written, _epilogue(tiles, first, sums, index(0), tiles.rows))
+        done = seq(begun, written, _epilogue(tiles, first, sums, index(0), sums.shape[0]))
         return Allocate(sums, seq(unit.clear(tiles.grid), let_all(first.bound, done)))
     done = serial(tiles.count, hidden_epilogue, "t")
     return Allocate(sums, seq(unit.clear(tiles.grid), let_all(first.bound, begun), done))
@@ -162,16 +162,17 @@ def _steps_with_epilogue(
     which is most of the code of a layer.
     """
     (tile, before), steps = now_and_before, prod(tiles.chunks)
+    rows = sums.shape[0]
     if steps == 1:
-        return [_epilogue(tiles, before, sums, index(0), tiles.rows)]
-    size = -(-tiles.rows // (steps - 1))
-    parts, remainder = divmod(tiles.rows, size)
+        return [_epilogue(tiles, before, sums, index(0), rows)]
+    size = -(-rows // (steps - 1))
+    parts, remainder = divmod(rows, size)
 
     late = steps - 1 - parts - (1 if remainder else 0)
 
-    def step(k: PrimExpr, rows: int) -> Stmt:
+    def step(k: PrimExpr, count: int) -> Stmt:
         multiplied = IfStmt(is_followed, _multiply(tiles, tile, k + (late + 1)))
-        return seq(multiplied, _epilogue(tiles, before, sums, k * size, rows))
+        return seq(multiplied, _epilogue(tiles, before, sums, k * size, count))
 
     stmts: list[Stmt] = []
     if late:
@@ -207,39 +208,33 @@ def _multiply(
 
 
 def _epilogue(tiles: UnitTiles, tile: UnitTile, sums: Buffer, low: PrimExpr, size: int) -> Stmt:
-    """Hand on the sums of ``size`` rows from ``low`` on of each segment, vector by vector.
+    """Hand on the sums of ``size`` rows of a tile from ``low`` on, vector by vector.
 
     Rows that the segment before has, too, are left out, and those that do not exist.
     """
     used, lanes = tiles.columns, tiles.unit.lanes
 
-    def segment_part(number: PrimExpr) -> Stmt:
+    def row(i: PrimExpr) -> Stmt:
+        number, r = (low + i) // tiles.rows, (low + i) % tiles.rows
         segment = tile.segment(number)
-
-        def row(i: PrimExpr) -> Stmt:
-            r = low + i
-            results = segment.results(r)
-            stored = seq(
-                *(
-                    vectorized(
-                        min(lanes, used - first),
-                        lambda i, f=first: results.epilogue(
-                            i + f, load(sums, r + number * tiles.rows, i + f)
-                        ),
-                    )
-                    for first in range(0, used, lanes)
+        results = segment.results(r)
+        stored = seq(
+            *(
+                vectorized(
+                    min(lanes, used - first),
+                    lambda c, f=first: results.epilogue(c + f, load(sums, low + i, c + f)),
                 )
+                for first in range(0, used, lanes)
             )
-            if results.exists is not None:
-                stored = IfStmt(results.exists, stored)
-            stored = let_all(results.bound, stored)
-            done, end = segment.done, segment.end
-            if end is not None:
-                stored = IfStmt(r < end, stored)
-            if isinstance(done, IntImm) and done.value == 0:
-                return stored
-            return IfStmt(r >= done, stored)
+        )
+        if results.exists is not None:
+            stored = IfStmt(results.exists, stored)
+        stored = let_all(results.bound, stored)
+        done, end = segment.done, segment.end
+        if end is not None:
+            stored = IfStmt(r < end, stored)
+        if not (isinstance(done, IntImm) and done.value == 0):
+            stored = IfStmt(r >= done, stored)
+        return stored if tiles.present is None else IfStmt(number < tiles.present, stored)
 
-        return serial(size, row, "r")
-
-    return serial(tiles.segments if tiles.present is None else tiles.present, segment_part, "s")
+    return serial(size, row, "r")

@@ -65,11 +65,13 @@ def as_rounded(cast: CastExpr) -> Rounded | None:
     if cast.dtype is not _FLOAT:
         return None
     less: int | Load | None = 0
-    if isinstance(value, Binary) and value.op is BinaryOp.SUB:
+    if isinstance(value, Binary) and value.op is BinaryOp.SUB and value.dtype is DType.INT32:
         less, value = _zero_point(value.b), value.a
-    if not isinstance(value, CastExpr) or value.dtype is not DType.INT32 or less is None:
+    if isinstance(value, CastExpr) and value.dtype is DType.INT32:
+        value = value.value
+    if not isinstance(value, CastExpr) or less is None:
         return None
-    inner = _saturated(value.value) if isinstance(value.value, CastExpr) else None
+    inner = _saturated(value)
     if inner is None:
         return None
     zero = inner.zero
