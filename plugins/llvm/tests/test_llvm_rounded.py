@@ -63,7 +63,7 @@ def saturated(x: PrimExpr, zero: int, kind: DType) -> PrimExpr:
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-@pytest.mark.parametrize("lanes", [1, 3, 4, 8, 16])
+@pytest.mark.parametrize("lanes", [1, 3, 4, 8, 16, 32])
 @pytest.mark.parametrize("kind", list(SMALL))
 @pytest.mark.parametrize("moved", [False, True])
 def test_rounded_floats_saturate(load_module, kind, lanes, moved, cpu) -> None:
@@ -116,6 +116,25 @@ def test_avx2_packs_bytes_with_saturation_where_16_bits_hold_what_is_added() -> 
         for zero, cpu in ((30, "haswell"), (40000, "haswell"), (30, "skylake-avx512"))
     ]
     assert ["packuswb" in text for text in texts] == [True, False, False]
+
+
+def test_avx512_packs_two_vectors_of_bytes_at_a_time() -> None:
+    texts = [
+        text_of(kernel(DType.FLOAT32, DType.UINT8, n, lambda x: saturated(x, 30, DType.UINT8)), cpu)
+        for n, cpu in ((32, "skylake-avx512"), (16, "skylake-avx512"), (32, "haswell"))
+    ]
+    assert ["packuswb.512" in text for text in texts] == [True, False, False]
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("kind", [DType.UINT8, DType.INT8])
+def test_a_saturated_byte_that_is_a_float_again_stays_one(load_module, kind, cpu) -> None:
+    def element(x: PrimExpr) -> PrimExpr:
+        return cast(saturated(x, 7, kind), DType.FLOAT32) * FloatImm(0.5, DType.FLOAT32)
+
+    function = kernel(DType.FLOAT32, DType.FLOAT32, 8, element)
+    agree(load_module, function, floats(), cpu)
+    assert " to <8 x i8>" not in text_of(function)
 
 
 def kernel_with_zeros(to: DType, zeros: DType, lanes: int, element) -> PrimFunc:

@@ -37,6 +37,7 @@ class Amx(Struct, frozen=True):
     words: int = 16
     lanes: int = 16
     sums: DType = DType.INT32
+    byte_vectors: int = 2
 
     def configure(self, rows: int | PrimExpr, words: int) -> Stmt:
         """Configure all registers: ``rows`` of data, ``words`` of weights."""

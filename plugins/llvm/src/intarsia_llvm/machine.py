@@ -60,3 +60,11 @@ class CodegenMachine(NamedTuple):
     def follows_mode(self) -> bool:
         """Whether products are computed in a type of 16 bits that the user allows."""
         return self.amx_bf16 or self.bf16_dot or self.bf16_matrix or self.half_sums
+
+    @property
+    def packed_words(self) -> int:
+        """Words of a vector that instructions pack to bytes (x86): 0 if there are none."""
+        features = self.features.split(",")
+        if self.registers == 32:
+            return 16 if "+avx512bw" in features else 0
+        return 8 if "+avx2" in features else 0

@@ -110,6 +110,11 @@ class MatrixUnit(Protocol):
         """Element type of sums: int32 of bytes, float32 of bfloat16."""
         ...
 
+    @property
+    def byte_vectors(self) -> int:
+        """Rows of registers of sums, side by side, that become bytes together."""
+        ...
+
     def configure(self, rows: int | PrimExpr, words: int) -> Stmt:
         """Say how large the registers are, before anything else and on the thread that uses them.
 

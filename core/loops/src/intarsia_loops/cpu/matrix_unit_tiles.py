@@ -19,12 +19,13 @@ from math import prod
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, index
+from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, const, index
 from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
 
 from .loops import address_of, let_all, load, seq, serial, unflatten, vectorized
 from .matrix_unit import MatrixUnit, Streamed, UnitOperands, chunk_of
 from .prefetch import WeightPrefetch
+from .tile_stores import stores_bytes
 
 
 class ResultRow(Struct, frozen=True):
@@ -212,12 +213,14 @@ def _epilogue(tiles: UnitTiles, tile: UnitTile, sums: Buffer, low: PrimExpr, siz
 
     Rows that the segment before has, too, are left out, and those that do not exist.
     """
-    used, lanes = tiles.columns, tiles.unit.lanes
+    used, unit = tiles.columns, tiles.unit
 
     def row(i: PrimExpr) -> Stmt:
         number, r = (low + i) // tiles.rows, (low + i) % tiles.rows
         segment = tile.segment(number)
         results = segment.results(r)
+        stores = results.epilogue(TirVar("v"), const(0, unit.sums))
+        lanes = unit.lanes * (unit.byte_vectors if stores_bytes(stores) else 1)
         stored = seq(
             *(
                 vectorized(

@@ -45,9 +45,13 @@ def tile_stores(
 def stored_lanes(tiling: CpuTiling, epilogue: TileEpilogue, dtype: DType) -> int:
     """Return how many columns an epilogue computes at a time: more if they become bytes."""
     stored = epilogue(TirVar("r"), TirVar("v"), const(0, dtype))
+    return tiling.lanes * (tiling.byte_vectors if stores_bytes(stored) else 1)
+
+
+def stores_bytes(stored: Stmt) -> bool:
+    """Whether all that an epilogue stores are bytes."""
     stores = [stmt for stmt in statements(stored) if isinstance(stmt, Store)]
-    is_narrow = all(stmt.buffer.dtype.bits == 8 for stmt in stores)
-    return tiling.lanes * (tiling.byte_vectors if is_narrow else 1)
+    return all(stmt.buffer.dtype.bits == 8 for stmt in stores)
 
 
 def is_long(epilogue: TileEpilogue, dtype: DType) -> bool:

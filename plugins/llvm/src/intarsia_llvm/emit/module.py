@@ -236,7 +236,7 @@ def _declarations(model: CodegenMachine, *, serial: bool = False) -> Declaration
         model.bare,
         model.scale,
         rounds=x86,
-        packs=x86 and "+avx2" in model.features.split(",") and model.registers == 16,
+        packs=model.packed_words,
         narrows=model.signed_pairs,
         fma=fma,
         bfloat=model.bfloat,

@@ -107,15 +107,8 @@ def _narrowed_words(w: FunctionWriter, parts: list[str], how: _Narrowing) -> str
 
 def _parts(w: FunctionWriter, value: str, lanes: int) -> list[str]:
     """Return vectors of four of the lanes of a longer one."""
-    if lanes == _LANES:
-        return [value]
-    kind = register_type(DType.FLOAT32, lanes)
-    parts: list[str] = []
-    for first in range(0, lanes, _LANES):
-        chosen = ", ".join(f"i32 {first + lane}" for lane in range(_LANES))
-        text = f"shufflevector {kind} {value}, {kind} poison, <{_LANES} x i32> <{chosen}>"
-        parts.append(w.emit(text))
-    return parts
+    starts = range(0, lanes, _LANES)
+    return [w.chosen(value, "float", lanes, range(first, first + _LANES)) for first in starts]
 
 
 def _joined(w: FunctionWriter, parts: list[str], scalar: str, lanes: int) -> str:

@@ -28,6 +28,7 @@ from intarsia_ir.tir.forward import MOST_SCALAR, is_passed_scalar
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_runtime.dtype import DType
 
+from .byte_packs import emit_bytes, packs
 from .neon_narrow import emit_nearest, emit_saturated, narrows
 from .spelling import float_text, int_text, overload, register_type, splat, vector_type
 from .writer import FunctionWriter
@@ -38,7 +39,6 @@ _MOST = 2**16  # far from what float32 has exactly
 _ROUNDING_LANES = (1, 4, 8, 16)  # of vectors that x86 rounds to int32 with one instruction
 _LARGEST = 2.0**127  # about that of float32
 _MOST_ADDED = 2**14  # to 16 bits, and what is limited then is beyond those of a byte
-_PACKED_LANES = 8  # of a vector of AVX2
 
 
 class Rounded(Struct, frozen=True):
@@ -159,7 +159,7 @@ def emit_rounded_integer(
         zero: The zero point as a vector of floats, where it is in memory.
     """
     if _is_packed(w, found, lanes):
-        return _packed(w, value, found, zero)
+        return _packed(w, value, found, lanes, zero)
     number = found.zero
     assert isinstance(number, int)  # as is_profitable() says
     if narrows(w, lanes):
@@ -195,49 +195,26 @@ def _bound(w: FunctionWriter, limit: int, found: Rounded, lanes: int, zero: str)
 
 def _is_packed(w: FunctionWriter, found: Rounded, lanes: int) -> bool:
     """Whether words are packed to bytes: 16 bits hold a byte and what is added to it."""
-    if not w.declarations.packs or lanes != _PACKED_LANES or found.kind.bits != 8:
+    if not packs(w.declarations.packs, lanes) or found.kind.bits != 8:
         return False
     return isinstance(found.zero, Load) or abs(found.zero) <= 255
 
 
-def _packed(w: FunctionWriter, value: str, found: Rounded, zero: str) -> str:
-    """Round a vector of AVX2 to bytes by instructions that saturate.
-
-    ``vcvtps2dq`` makes NaN and what is too small the least integer, which saturates as it should;
-    what may be too large for an integer is limited before. ``vpackssdw`` and ``vpackuswb`` take
-    halves: six instructions at most. (LLVM truncates by two limits, and two ``vpshufb``.)
-    """
-    lanes = _PACKED_LANES
-    old, wide = register_type(_FLOAT, lanes), register_type(DType.INT32, lanes)
+def _packed(w: FunctionWriter, value: str, found: Rounded, lanes: int, zero: str) -> str:
+    """Round to bytes by instructions that saturate: what is too small and NaN as they should."""
+    old, half = register_type(_FLOAT, lanes), vector_type("i16", lanes)
     signed = found.kind.is_signed
     if not bound_of(found.x) <= 2.0**30:  # which int32 certainly has
         value = _without_nan(w, value, found, lanes, zero) if signed else value
         most = _bound(w, 127 if signed else 255, found, lanes, zero)
         above = w.emit(f"fcmp ogt {old} {value}, {most}")
         value = w.emit(f"select {vector_type('i1', lanes)} {above}, {old} {most}, {old} {value}")
-    convert = w.declarations.use(wide, "llvm.x86.avx.cvt.ps2dq.256", (old,))
-    whole = w.emit(f"call {wide} {convert}({old} {value})")
-    quarter, half, bytes_ = (
-        vector_type(kind, n) for kind, n in (("i32", 4), ("i16", 8), ("i8", 16))
-    )
-    parts = [
-        w.emit(f"shufflevector {wide} {whole}, {wide} poison, <4 x i32> <{indices}>")
-        for indices in ("i32 0, i32 1, i32 2, i32 3", "i32 4, i32 5, i32 6, i32 7")
-    ]
-    pack = w.declarations.use(half, "llvm.x86.sse2.packssdw.128", (quarter, quarter))
-    halves = w.emit(f"call {half} {pack}({quarter} {parts[0]}, {quarter} {parts[1]})")
-    if found.zero != 0:
-        add = w.declarations.use(half, "llvm.sadd.sat.v8i16", (half, half))
-        if isinstance(found.zero, int):
-            moved = splat(int_text(found.zero, DType.INT16), "i16", lanes)
-        else:
-            moved = w.once(f"fptosi {old} {zero} to {half}", zero)
-        halves = w.emit(f"call {half} {add}({half} {halves}, {half} {moved})")
-    name = f"llvm.x86.sse2.pack{'ss' if signed else 'us'}wb.128"
-    narrow = w.declarations.use(bytes_, name, (half, half))
-    packed = w.emit(f"call {bytes_} {narrow}({half} {halves}, {half} {halves})")
-    first = ", ".join(f"i32 {lane}" for lane in range(lanes))
-    return w.emit(f"shufflevector {bytes_} {packed}, {bytes_} poison, <{lanes} x i32> <{first}>")
+    added = ""
+    if isinstance(found.zero, Load):
+        added = w.once(f"fptosi {old} {zero} to {half}", zero)
+    elif found.zero != 0:
+        added = splat(int_text(found.zero, DType.INT16), "i16", lanes)
+    return emit_bytes(w, value, lanes, added, is_signed=signed)
 
 
 def _narrowed(w: FunctionWriter, value: str, found: Rounded, zero: int, lanes: int) -> str:

@@ -56,7 +56,7 @@ def _instructions(w: FunctionWriter, args: tuple[str, str], dtype: DType, lanes:
             result = _joined(w, result, made, scalar, (first, size), size * count)
     if lanes == 1:
         return w.emit(f"extractelement {vector_type(scalar, size)} {result}, i64 0")
-    return _chosen(w, result, scalar, size * count, range(lanes))
+    return w.chosen(result, scalar, size * count, range(lanes))
 
 
 def _register(w: FunctionWriter, args: tuple[str, str], scalar: str, size: int) -> str:
@@ -74,12 +74,12 @@ def _register(w: FunctionWriter, args: tuple[str, str], scalar: str, size: int) 
 def _widened(w: FunctionWriter, value: str, scalar: str, lanes: int, size: int) -> str:
     if lanes == 1:
         return w.emit(f"insertelement {vector_type(scalar, size)} poison, {scalar} {value}, i64 0")
-    return _chosen(w, value, scalar, lanes, [lane if lane < lanes else 0 for lane in range(size)])
+    return w.chosen(value, scalar, lanes, [lane if lane < lanes else 0 for lane in range(size)])
 
 
 def _part(w: FunctionWriter, value: str, scalar: str, place: tuple[int, int], lanes: int) -> str:
     first, size = place
-    return _chosen(w, value, scalar, lanes, range(first, first + size))
+    return w.chosen(value, scalar, lanes, range(first, first + size))
 
 
 def _joined(
@@ -87,7 +87,7 @@ def _joined(
 ) -> str:
     """Write ``part`` over the lanes of ``result`` from its first on."""
     first, size = place
-    part = _chosen(w, part, scalar, size, [lane % size for lane in range(lanes)])
+    part = w.chosen(part, scalar, size, [lane % size for lane in range(lanes)])
     if result == "poison":
         return part
     kind = vector_type(scalar, lanes)
@@ -95,14 +95,3 @@ def _joined(
         f"i32 {lane + lanes if first <= lane < first + size else lane}" for lane in range(lanes)
     )
     return w.emit(f"shufflevector {kind} {result}, {kind} {part}, <{lanes} x i32> <{mask}>")
-
-
-def _chosen(
-    w: FunctionWriter, value: str, scalar: str, lanes: int, order: range | list[int]
-) -> str:
-    """Write a vector of some lanes of another."""
-    if list(order) == list(range(lanes)):
-        return value
-    kind = vector_type(scalar, lanes)
-    mask = ", ".join(f"i32 {lane}" for lane in order)
-    return w.emit(f"shufflevector {kind} {value}, {kind} poison, <{len(order)} x i32> <{mask}>")

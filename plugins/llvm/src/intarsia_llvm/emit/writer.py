@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from msgspec import Struct, field
@@ -29,7 +29,8 @@ class Declarations(Struct):
         bare: Whether there is no operating system: addresses of 32 bits, a small stack.
         scale: Whether an instruction multiplies by a power of two.
         rounds: Whether an instruction rounds floats to integers of 32 bits.
-        packs: Whether saturating packs are the way from 32 bits to bytes: AVX2, without AVX-512.
+        packs: Words of a vector if saturating packs are the way from them to bytes: 8 with AVX2,
+            16 with AVX-512; else 0.
         narrows: Whether conversions saturate, to 32 bits and from them to fewer: NEON of AArch64.
         fma: Whether an instruction multiplies and adds.
         bfloat: Whether an instruction rounds to bfloat16, and subnormal numbers may become 0.
@@ -44,7 +45,7 @@ class Declarations(Struct):
     bare: bool = False
     scale: bool = False
     rounds: bool = False
-    packs: bool = False
+    packs: int = 0
     narrows: bool = False
     fma: bool = False
     bfloat: bool = False
@@ -95,6 +96,16 @@ class FunctionWriter(Struct):
         name = self.define()
         self.lines.append(f"  {name} = {instruction}")
         return name
+
+    def chosen(self, value: str, scalar: str, lanes: int, order: Sequence[int]) -> str:
+        """Write a vector of some lanes of another; itself if they are all of them."""
+        if list(order) == list(range(lanes)):
+            return value
+        kind = f"<{lanes} x {scalar}>"
+        mask = ", ".join(f"i32 {lane}" for lane in order)
+        return self.emit(
+            f"shufflevector {kind} {value}, {kind} poison, <{len(order)} x i32> <{mask}>"
+        )
 
     def define(self) -> str:
         """Return the name of a new value of the current scope."""
