@@ -18,7 +18,12 @@ from intarsia_ir.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast,
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.stmt import IfStmt, Stmt
-from intarsia_loops.cpu import matrix_unit_dense, open_matrix_unit, open_matrix_unit_conv
+from intarsia_loops.cpu import (
+    matrix_unit_dense,
+    open_matrix_unit,
+    open_matrix_unit_conv,
+    open_unit_segments,
+)
 from intarsia_loops.cpu.conv import Convolution, conv_loops, matrix_unit_extents
 from intarsia_loops.cpu.int8x4 import (
     Int8ConvAttrs,
@@ -347,6 +352,22 @@ def test_places_of_the_longest_row_are_exact_quotients() -> None:
     places = np.arange(longest)
     for pitch in range(1, longest + 1):
         np.testing.assert_array_equal(places * (one // pitch + 1) // one, places // pitch)
+
+
+@given(st.integers(1, 1 << 15), st.integers(1, 1 << 12), st.integers(0, 1 << 15))
+def test_numbers_of_tiles_are_exact_quotients(tiles: int, blocks: int, number: int) -> None:
+    exact = open_unit_segments.EXACT
+    for place in ((blocks - 1) * tiles + number % tiles, blocks * tiles - 1):
+        product = place * (exact // tiles + 1)
+        assert product < 1 << 63
+        assert product // exact == place // tiles
+
+
+@pytest.mark.parametrize("size", [(2, 2), (4, 2), (5, 6)])
+def test_tiles_of_several_blocks_of_channels_are_one_loop(size: tuple[int, int]) -> None:
+    """Of one segment, of two, and of an odd number."""
+    image(size, 2, 10, is_open=True)
+    image(size, 1, 18, is_open=True, groups=2, kernel=(2, 3))
 
 
 @given(st.integers(1, 500))

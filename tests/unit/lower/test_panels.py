@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, index
+from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, const, index
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.passes.simplify import simplify
@@ -20,7 +22,12 @@ from intarsia_loops.cpu.dense import dense_loops
 from intarsia_loops.cpu.loops import load, store
 from intarsia_loops.cpu.packing import pack_dense
 from intarsia_loops.cpu.panel import Panel, flat_rows
-from intarsia_loops.cpu.prefetch import Prefetch, WeightPrefetch, prefetch_next_block
+from intarsia_loops.cpu.prefetch import (
+    OpenUnitPrefetch,
+    Prefetch,
+    WeightPrefetch,
+    prefetch_next_block,
+)
 from intarsia_loops.cpu.tiling import CpuTiling
 from intarsia_runtime.dtype import DType
 
@@ -126,6 +133,35 @@ def test_tiles_fetch_all_of_the_next_block_together(tiles: tuple[int, ...]) -> N
     lines = {place // LANES for place in fetched}
     assert lines >= set(range(depth * width // LANES))
     assert max(fetched) < depth * width + 24 * len(tiles) * max(tiles)
+
+
+@pytest.mark.parametrize("tiles", [2, 3, 8, 40])
+def test_tiles_of_a_matrix_unit_fetch_all_lines_of_the_next_block(tiles: int) -> None:
+    steps, line = (3, 4), 2
+    lines = 32 * prod(steps)
+    weight = Buffer("weight", (1, lines, line), F32)
+    fetched = Buffer("fetched", (lines + 32 * tiles,), F32)
+    each = -(-32 // tiles)
+
+    def prefetch(element: PrimExpr, body: Stmt) -> Stmt:
+        assert isinstance(element, Load)
+        return Seq((store(fetched, (element.indices[-1] // line,), const(1, F32)), body))
+
+    stmts = [
+        OpenUnitPrefetch(
+            prefetch,
+            lambda n: load(weight, 0, 0, n),
+            line,
+            index(tile * prod(steps) * each),
+            index(each),
+        ).around(NOTHING, (index(row), index(column)), steps, (1, line))
+        for tile in range(tiles)
+        for row in range(steps[0])
+        for column in range(steps[1])
+    ]
+    got = np.zeros(fetched.shape, np.float32)
+    run(PrimFunc("fetch", (fetched,), 1, Seq(tuple(stmts))), got)
+    assert got[:lines].all()
 
 
 def test_nothing_is_fetched_by_a_tile_alone_or_of_small_weights() -> None:

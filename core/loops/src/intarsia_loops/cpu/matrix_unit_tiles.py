@@ -24,7 +24,7 @@ from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
 
 from .loops import address_of, let_all, load, seq, serial, unflatten, vectorized
 from .matrix_unit import MatrixUnit, Streamed, UnitOperands, chunk_of
-from .prefetch import WeightPrefetch
+from .prefetch import OpenUnitPrefetch, WeightPrefetch
 from .tile_stores import stores_bytes
 
 
@@ -74,7 +74,7 @@ class UnitTile(Struct, frozen=True):
 
     segment: Callable[[PrimExpr], Segment]
     right: Callable[[Sequence[PrimExpr], int], PrimExpr]
-    weight_prefetch: WeightPrefetch | None = None
+    weight_prefetch: WeightPrefetch | OpenUnitPrefetch | None = None
     around: Callable[[Sequence[PrimExpr], Stmt], Stmt] | None = None
     bound: Sequence[tuple[TirVar, PrimExpr]] = ()
     table: tuple[Buffer, Stmt] | None = None

@@ -151,7 +151,7 @@ class _OpenConv:
         if not self._plan.is_row:
             pitch = strip_span(window, 1, width) * conv.inner
             tallest = self._tallest(let, pitch)
-            wanted = minimum((index(ITEMS - 1) + alone) // alone, rows // LEAST_ROWS)
+            wanted = minimum((index(ITEMS - 1) + alone) // alone, rows // self._least_rows(width))
             height = let("high", _parts(rows, maximum(maximum(_parts(rows, tallest), wanted), 1)))
             strips = let("strips", _parts(rows, maximum(height, 1)))
         shares = let(
@@ -188,6 +188,12 @@ class _OpenConv:
 
         body = parallel(batch * conv.groups * strips * pieces * shares, item)
         return let_all(bound, body)
+
+    def _least_rows(self, width: PrimExpr) -> PrimExpr:
+        """Return how many rows of results strips of some width have at least."""
+        if not self._plan.results:
+            return index(LEAST_ROWS)
+        return maximum(index(self._plan.results) // maximum(width, 1), LEAST_ROWS)
 
     def _tallest(self, let: Callable[[str, PrimExpr], PrimExpr], pitch: PrimExpr) -> PrimExpr:
         """Return how many rows of results a strip has at most, by the elements of its rows."""
@@ -278,7 +284,8 @@ class _OpenConv:
             follows = self._plan.is_copied and down == across
             pitch = strip_span(conv.window, 1, work.width) if follows else None
             unit, steps = self._tiling.unit, self._steps
-            strip = OpenUnitStrip(unit, conv, self._epilogue, steps, stride, pitch)
+            prefetch = self._tiling.prefetch
+            strip = OpenUnitStrip(unit, conv, self._epilogue, steps, stride, pitch, prefetch)
             return strip.blocks(work, read)
         if self._is_shared:
             even = even_tiles(work.width, self._plan.tile)

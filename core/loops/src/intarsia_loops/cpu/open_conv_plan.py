@@ -18,6 +18,7 @@ from intarsia_runtime.size import minimum as minimum_size
 from .conv import Convolution
 from .conv_plan import most_neighbours
 from .open_matrix_unit_conv import unit_columns
+from .prefetch import is_streamed
 from .tiling import STACKED_STRIP, CpuTiling
 
 ITEMS = 8
@@ -25,6 +26,11 @@ ITEMS = 8
 
 LEAST_ROWS = 4
 """Rows of results of a strip at least, before blocks of channels are shared instead."""
+
+_LEAST_RESULTS = 128
+"""The same of results that a matrix unit computes: the end of a strip is a tile that is not full,
+and each strip reads all weights (256 channels of 10x8 pixels: 0.90 of the time of two strips). What
+is read with strides is more than the results, and groups of blocks copy it once each."""
 
 _ADDRESSES = 14
 """Most results of a tile over several rows: each has an address in a register of its own."""
@@ -56,6 +62,7 @@ class OpenConvPlan(Struct, frozen=True):
         piece: Most results of a piece of a row.
         tile: Results of a register tile.
         blocks: Of output channels in a group.
+        results: Of a strip at least, before blocks of channels are shared instead.
     """
 
     is_row: bool
@@ -65,6 +72,7 @@ class OpenConvPlan(Struct, frozen=True):
     piece: int
     tile: int
     blocks: int
+    results: int
 
     def strip_size(self, conv: Convolution) -> int:
         """Return how many elements a strip has at most: no more than its share of an image."""
@@ -73,13 +81,21 @@ class OpenConvPlan(Struct, frozen=True):
         if not self.is_row:  # as many strips as the loops make for threads to share
             pieces = conv.data.shape[0] * conv.groups * ((width + (self.piece - 1)) // self.piece)
             wanted = (pieces + (ITEMS - 1)) // maximum_size(pieces, 1)
-            parts = maximum_size(minimum_size(wanted, height // LEAST_ROWS), 1)
+            parts = maximum_size(minimum_size(wanted, height // self._least_rows(width)), 1)
         results = (height + (parts - 1)) // parts, width
         rows, columns = (
             (maximum_size(size, 1) - 1) * stride + window.span(axis, 1)
             for axis, (size, stride) in enumerate(zip(results, window.strides, strict=True))
         )
         return cast("int", minimum_size(rows * columns * conv.inner, self.capacity))
+
+    def _least_rows(self, width: int) -> int:
+        """Return how many rows of results strips of some width have at least."""
+        if not self.results:
+            return LEAST_ROWS
+        pieces = maximum_size((width + (self.piece - 1)) // self.piece, 1)
+        wide = maximum_size((width + (pieces - 1)) // pieces, 1)
+        return cast("int", maximum_size(self.results // wide, LEAST_ROWS))
 
 
 def open_conv_plan(tiling: CpuTiling, conv: Convolution) -> OpenConvPlan:
@@ -103,7 +119,14 @@ def open_conv_plan(tiling: CpuTiling, conv: Convolution) -> OpenConvPlan:
         piece=(across - window.span(1, 1)) // window.strides[1] + 1,
         tile=_tile(tiling, conv, is_row=is_row, is_copied=is_copied),
         blocks=-(-conv.columns // width),
+        results=0 if tiling.unit is None else _least_results(conv),
     )
+
+
+def _least_results(conv: Convolution) -> int:
+    """Return how many results of a matrix unit a strip has at least."""
+    strides = 1 if is_streamed(conv.weight) else prod(conv.window.strides)
+    return _LEAST_RESULTS // strides
 
 
 def _tile(tiling: CpuTiling, conv: Convolution, *, is_row: bool, is_copied: bool) -> int:

@@ -10,6 +10,11 @@ Where results lie is computed once for a tile, by vectors, while the unit multip
 that computes it for each row has 55 instructions for 32 channels, for which the unit waits; with
 places from a table it has 25 (3x3 windows of 32 channels: 0.85 of the time).
 
+The tiles of all blocks of channels are one loop, so the epilogue of the last tile of a block is
+hidden, too. Where tiles lie is computed by reciprocals, not divisions. A strip of one segment does
+not multiply a second one (256 channels of 2x2 pixels: 0.77 of the time). Blocks of weights that
+come from memory are fetched meanwhile.
+
 Of a narrow strip a register would hold few results, and every tile reads all weights: where it
 takes fewer registers, all rows of the strip are one long row, as they lie in memory, with the
 results between them, of windows that reach from the end of a row into the next, passed over. (A
@@ -20,24 +25,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import INDEX, PrimExpr, TirVar, index, maximum, minimum, select
-from intarsia_ir.tir.stmt import LetStmt, Stmt
+from intarsia_ir.tir.stmt import IfStmt, LetStmt, Stmt
 
 from .conv_strip import Convolution
-from .loops import EpilogueStore, let_all, load, seq, serial, store, unflatten, vectorized
-from .matrix_unit import RESIDENT_BYTES, SEGMENTS, MatrixUnit, Streamed, configured
+from .loops import EpilogueStore, address_of, let_all, load, seq, store, unflatten, vectorized
+from .matrix_unit import RESIDENT_BYTES, SEGMENTS, MatrixUnit, Streamed, chunk_of, configured
 from .matrix_unit_tiles import ResultRow, Segment, UnitTile, UnitTiles, matrix_unit_tiles
 from .open_strips import StripItem, StripReader
+from .open_unit_segments import EXACT, UnitGrid, segments_of
+from .prefetch import OpenUnitPrefetch, Prefetch, is_streamed
 from .tiling import column_parts
 
 _ACROSS = 2
 """Registers of weights of a tile."""
 
 _WORD_BYTES = 4
+
+_LINE_WORDS = 16
+"""Words of weights in a cache line."""
 
 _LONGEST = 1 << 10
 """Results of a long row at most."""
@@ -57,6 +68,7 @@ class OpenUnitStrip(Struct, frozen=True):
         stride: Bytes from what one result reads first to what its neighbour in the row does.
         pitch: Results from one row to the next as they lie in memory; ``None`` if that is no
             multiple of the distance of neighbours.
+        prefetch: How weights are fetched, if the machine has to be told.
     """
 
     unit: MatrixUnit
@@ -65,6 +77,7 @@ class OpenUnitStrip(Struct, frozen=True):
     steps: tuple[int, ...]
     stride: int
     pitch: PrimExpr | None
+    prefetch: Prefetch | None
 
     def blocks(self, work: StripItem, read: StripReader) -> Stmt:
         """Compute the blocks of channels of an item one after the other.
@@ -78,17 +91,12 @@ class OpenUnitStrip(Struct, frozen=True):
         (first, behind), stmts = work.blocks, list[Stmt]()
         for start, count, used in column_parts(self.conv.columns, unit_columns(self.conv)):
             low, high = maximum(first, start), minimum(behind, start + count)
-
-            def block(n: PrimExpr, low: PrimExpr = low, used: int = used) -> Stmt:
-                number = TirVar("block")
-                one = self._block(work, read, grid, (number, used))
-                return LetStmt(number, low + n, one)
-
-            stmts.append(serial(maximum(high - low, 0), block, "n"))
+            tiles = self._tiles(work, read, grid, (low, high - low, used))
+            stmts.append(IfStmt(low < high, tiles))
         body = configured(self.unit, grid.size, self.steps[-1], seq(*stmts))
         return let_all(bound, body)
 
-    def _grid(self, work: StripItem, bound: list[tuple[TirVar, PrimExpr]]) -> _Grid:
+    def _grid(self, work: StripItem, bound: list[tuple[TirVar, PrimExpr]]) -> UnitGrid:
         """Return how the results of a strip are cut; adds to the variables to be bound."""
         rows = self.unit.rows
 
@@ -108,69 +116,95 @@ class OpenUnitStrip(Struct, frozen=True):
             inverse = let("inverse", select(is_long, one, index(0)))
         segments = let("segments", maximum((length + (rows - 1)) // rows, 1))
         size = let("size", (length + segments - 1) // segments)
-        return _Grid(lines, length, segments, size, inverse)
+        total = let("total", lines * segments)
+        tiles = let("tiles", maximum((total + (SEGMENTS - 1)) // SEGMENTS, 1))
+        apart, of_tiles = (
+            let(name, index(EXACT) // divisor + 1)
+            for name, divisor in (("apart", segments), ("of_tiles", tiles))
+        )
+        block = unit_columns(self.conv) * self.conv.weight.shape[1] // _LINE_WORDS
+        per_step = -(-block // self._chunks)
+        shared = (index(per_step - 1) + tiles) // tiles
+        fetched = let("fetched", select(tiles < 2, index(0), shared))
+        return UnitGrid(length, inverse, size, (segments, apart), total, (tiles, of_tiles), fetched)
 
-    def _block(
+    def _tiles(
         self,
         work: StripItem,
         read: StripReader,
-        grid: _Grid,
-        part: tuple[PrimExpr, int],
+        grid: UnitGrid,
+        part: tuple[PrimExpr, PrimExpr, int],
     ) -> Stmt:
-        """Return the loop over the tiles of a block.
+        """Return the loop over the tiles of some blocks.
 
         Args:
             work: What is computed.
             read: How a result reads what it is computed from.
             grid: How its results are cut into segments.
-            part: Number of the block in its group, and columns of it that are there.
+            part: First block of its group, how many, and columns of each that are there.
         """
-        segments, size = grid.segments, grid.size
-        conv, (number, used) = self.conv, part
-        last, width = grid.lines * segments - 1, conv.weight.shape[2]
-        tiles = (grid.lines * segments + (SEGMENTS - 1)) // SEGMENTS
-        across, channel = unit_columns(conv) // width, number * unit_columns(conv)
-        block = work.group * -(-conv.columns // width) + number * across
+        (tiles, of_tiles), conv, (low, count, used) = grid.tiles, self.conv, part
+        width = conv.weight.shape[2]
+        across = unit_columns(conv) // width
+        blocks = work.group * -(-conv.columns // width)
 
-        def tile(t: PrimExpr) -> UnitTile:
-            words = ("row", "column", "done", "begin")
-            names = [[TirVar(name) for name in words] for _ in range(SEGMENTS)]
-            bound: list[tuple[TirVar, PrimExpr]] = []
-            for number, (row, column, done, begin) in enumerate(names):
-                wanted = t * SEGMENTS + number
-                place = minimum(wanted, last)
-                left = place % segments * size
-                bound += [
-                    (row, place // segments),
-                    (column, minimum(left, grid.length - size)),
-                    (done, left - column + (wanted - place) * size),
-                    (begin, read.place(row, column)),
-                ]
-
+        def tile(i: PrimExpr) -> UnitTile:
+            block, above, number = (TirVar(name) for name in ("block", "above", "number"))
+            names, places = segments_of(grid, read, number)
+            bound = [
+                (above, i * of_tiles // EXACT),
+                (block, low + above),
+                (number, i - above * tiles),
+                *places,
+            ]
             table = Buffer("places", (SEGMENTS * self.unit.rows,), INDEX, MemoryScope.STACK)
             filled = seq(*(self._places(work, grid, table, s, names[s]) for s in range(SEGMENTS)))
 
             def segment(s: PrimExpr) -> Segment:
                 begin = select(s < 1, names[0][-1], names[1][-1])
-                results = partial(self._results, work, channel, table, s)
+                results = partial(self._results, work, block * unit_columns(conv), table, s)
 
                 def left(k: Sequence[PrimExpr]) -> PrimExpr:
                     return read.element(begin, k)
 
                 return Segment(left, self.stride, index(0), results)
 
-            return UnitTile(segment, self._right(block), bound=bound, table=(table, filled))
+            right = self._right(blocks + block * across)
+            fetched = self._fetched(grid, blocks + (block + 1) * across, number)
+            return UnitTile(segment, right, fetched, bound=bound, table=(table, filled))
 
         block_bytes = unit_columns(conv) * conv.weight.shape[1] * _WORD_BYTES
         streamed = Streamed(right=block_bytes > RESIDENT_BYTES)
-        rows = self.unit.rows
-        common = UnitTiles(self.unit, tiles, SEGMENTS, rows, used, self.steps, streamed)
+        rows, present = self.unit.rows, minimum(grid.total, SEGMENTS)
+        common = UnitTiles(
+            self.unit, tiles * count, SEGMENTS, rows, used, self.steps, streamed, present
+        )
         return matrix_unit_tiles(common, tile)
+
+    def _fetched(
+        self, grid: UnitGrid, block: PrimExpr, number: PrimExpr
+    ) -> OpenUnitPrefetch | None:
+        """Return what a tile of this number in its block fetches of the next block."""
+        weight, prefetch = self.conv.weight, self.prefetch
+        if prefetch is None or not is_streamed(weight):
+            return None
+        return OpenUnitPrefetch(
+            prefetch,
+            lambda word: address_of(load(weight, block, 0, word)),
+            _LINE_WORDS,
+            number * self._chunks * grid.fetched,
+            grid.fetched,
+        )
+
+    @property
+    def _chunks(self) -> int:
+        """Steps of a tile."""
+        return prod(self.steps) // chunk_of(self.steps[-1], self.unit)
 
     def _places(
         self,
         work: StripItem,
-        grid: _Grid,
+        grid: UnitGrid,
         table: Buffer,
         segment: int,
         names: Sequence[PrimExpr],
@@ -217,24 +251,6 @@ class OpenUnitStrip(Struct, frozen=True):
             return load(self.conv.weight, block + behind, row, index(0))
 
         return first
-
-
-class _Grid(Struct, frozen=True):
-    """How the results of a strip are cut into segments.
-
-    Attributes:
-        lines: Rows, or one that holds all of them.
-        length: Results of each.
-        segments: How many it is cut into.
-        size: Results of a segment.
-        inverse: Reciprocal of the results from row to row of one that holds all; else 0.
-    """
-
-    lines: PrimExpr
-    length: PrimExpr
-    segments: PrimExpr
-    size: PrimExpr
-    inverse: PrimExpr
 
 
 def unit_columns(conv: Convolution) -> int:

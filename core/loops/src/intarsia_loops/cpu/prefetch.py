@@ -17,7 +17,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from intarsia_ir.tir.expr import PrimExpr, TirVar, index, minimum, select
-from intarsia_ir.tir.stmt import LetStmt, Stmt
+from intarsia_ir.tir.stmt import For, ForKind, LetStmt, Seq, Stmt
 
 from .loops import Source, address_of, load
 
@@ -124,6 +124,42 @@ class OpenWeightPrefetch(Struct, frozen=True):
         first = minimum(self.before, shared - 1) * steps * self.per_step
         bound = LetStmt(self.first, first, body)
         return LetStmt(self.per_step, times * -(-self.width // 8), bound)
+
+
+class OpenUnitPrefetch(Struct, frozen=True):
+    """The same for the tiles of a matrix unit, which share the next block evenly.
+
+    Attributes:
+        prefetch: How.
+        weight: ``weight(number)``: one of the weights of the next block, as a load.
+        line: Weights in a cache line.
+        first: The line of the block that the tile fetches first.
+        each: Lines that it fetches in a step.
+    """
+
+    prefetch: Prefetch
+    weight: Callable[[PrimExpr], PrimExpr]
+    line: int
+    first: PrimExpr
+    each: PrimExpr
+
+    def around(
+        self,
+        body: Stmt,
+        step: Sequence[PrimExpr],
+        extents: Sequence[int | PrimExpr],
+        _tile: tuple[int, int],
+    ) -> Stmt:
+        """Return ``body`` behind a loop that fetches lines, as :meth:`WeightPrefetch.around`."""
+        number = index(0)
+        for position, extent in zip(step, extents, strict=True):
+            number = number * index(extent) + position
+
+        def fetch(i: PrimExpr) -> Stmt:
+            line = self.first + number * self.each + i
+            return self.prefetch(self.weight(line * self.line), Seq(()))
+
+        return Seq((For(line := TirVar("line"), self.each, ForKind.SERIAL, fetch(line)), body))
 
 
 def with_prefetch(prefetch: Prefetch | None, elements: Iterable[PrimExpr], body: Stmt) -> Stmt:
