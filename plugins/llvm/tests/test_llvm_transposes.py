@@ -62,3 +62,32 @@ def test_few_rows_and_columns_of_an_open_batch(shape, mcpu, tmp_path):
     with intarsia.load(tmp_path / "m.intarsia", threads=1) as executable:
         (got,) = executable.run([given]).values()
     np.testing.assert_array_equal(got, given.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint16"])
+@pytest.mark.parametrize("is_open", [(True, False), (False, True), (True, True)], ids=str)
+def test_open_matrices_that_leave_the_cache_are_cut_into_tiles(is_open, dtype, tmp_path):
+    """Up to 4001 rows or columns, also fewer than a square has, on one thread and on three."""
+    for columns, batch in ((70, 1), (17, 2)):
+        rows = 33 if not is_open[0] else 4001 if is_open[1] else 1100
+        wide = 2100 if is_open == (False, True) else columns
+        sizes = [
+            variable(n) if o else e for n, o, e in zip("RC", is_open, (rows, wide), strict=True)
+        ]
+        x = Var("x", TensorType((variable("N"), *sizes), DType(dtype)))
+        function = Function((x,), apply("transpose", x, axes=(0, 2, 1)))
+        path = tmp_path / f"{columns}.intarsia"
+        intarsia.build(IRModule.from_function(function), "llvm").save(path)
+        for threads in (1, 3):
+            with intarsia.load(path, threads=threads) as executable:
+                for less in (0, 1, max(rows, wide) - 300, max(rows, wide) - 9):
+                    shape = [
+                        batch,
+                        *(
+                            max(2, e - less) if o else e
+                            for o, e in zip(is_open, (rows, wide), strict=True)
+                        ),
+                    ]
+                    given = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+                    (got,) = executable.run([given]).values()
+                    np.testing.assert_array_equal(got, given.transpose(0, 2, 1))

@@ -18,8 +18,8 @@ Rows a multiple of 4096 bytes apart, as channels of 32 x 32 pixels are, fall int
 first-level cache: their squares are transposed side by side, all of a line at once. (64 channels of
 32 x 32 pixels take 0.68 of the time, 128 of 64 x 64 0.63, AMD Zen 4.)
 
-Where a dimension is open, its squares are counted when it runs; there is a version by elements for
-matrices that are smaller than a square.
+Where a dimension is open, its squares are counted when it runs, and tiles of open rows, too; there
+is a version by elements for matrices that are smaller than a square.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import TypeAlias
 from intarsia_ir.graph.expr import tensor_type
 from intarsia_ir.ops.shape import Transpose
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, all_of, index, minimum
+from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, all_of, index, maximum, minimum, select
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.stmt import IfStmt, LetStmt, Stmt
@@ -222,19 +222,42 @@ def _open_kernel(
 
 
 def _open_square_loops(source: Buffer, result: Buffer, size: int, square: Square) -> Stmt:
-    """Return the loops of :func:`transpose_loops` for an open number of rows or columns."""
+    """Return the loops of :func:`transpose_loops` for an open number of rows or columns.
+
+    Only an open number of rows is cut into tiles. (64 channels of 128 x 96 pixels to channels
+    first: 0.46 of the time. Where columns are open, tiles take as long as all rows, or longer.)
+    """
     batch, rows, columns = (index(extent) for extent in source.shape)
-    strips = (columns + (size - 1)) // size
+    strips, height, tiles = (TirVar(name) for name in ("strips", "height", "tiles"))
+    bound = [(strips, (columns + (size - 1)) // size)]
+    is_cut = not isinstance(rows, IntImm)
+    if is_cut:
+        bound += [(height, _open_tile_rows(source, size)), (tiles, (rows + (height - 1)) // height)]
 
     def strip(p: PrimExpr) -> Stmt:
-        image, column, row = TirVar("image"), TirVar("column"), TirVar("row")
+        image, column, begin, row = (TirVar(name) for name in ("image", "column", "begin", "row"))
+        above, first, present = p // strips, index(0), rows
+        if is_cut:
+            above, first = above // tiles, above % tiles * height
+            present = minimum(height, rows - begin)
 
         def step(i: PrimExpr) -> Stmt:
             body = square(source, result, size, (image, row, column))
-            return LetStmt(row, minimum(i * size, rows - size), body)
+            return LetStmt(row, minimum(begin + i * size, rows - size), body)
 
-        loop = serial((rows + (size - 1)) // size, step)
+        loop = serial((present + (size - 1)) // size, step)
         across = minimum((p % strips) * size, columns - size)
-        return let_all([(image, p // strips), (column, across)], loop)
+        return let_all([(image, above), (column, across), (begin, first)], loop)
 
-    return parallel(strips * batch, strip)
+    count = strips * tiles * batch if is_cut else strips * batch
+    return let_all(bound, parallel(count, strip))
+
+
+def _open_tile_rows(source: Buffer, size: int) -> PrimExpr:
+    """Return the rows of a tile, of at least a square, as :func:`_tile_rows`."""
+    batch, rows, columns = (index(extent) for extent in source.shape)
+    row_bytes = columns * source.dtype.bytes
+    step = max(size, _LINES * 64 // source.dtype.bytes)
+    most = minimum(index(_TILE_BYTES) // row_bytes, rows * batch // _TILES)
+    part = minimum(rows, maximum(most // step, 1) * step)
+    return select((rows > _FEW) & (rows * row_bytes > 2 * _TILE_BYTES), part, rows)
