@@ -81,3 +81,16 @@ def test_parts_of_different_numbers_stay_apart() -> None:
     body = store(y, (load(at, 0) // index(M), load(at, 1) % index(M)), load(x, 0, 0))
     flat = flatten_open(PrimFunc("f", (x, at, y), 1, body))
     assert "y[((at[0] // M) * M) + (at[1] % M)]" in print_func(flat)
+
+
+def test_a_quotient_by_a_product_and_its_parts_are_the_whole_number() -> None:
+    """``x // M // N`` may be written as ``x // (M * N)``."""
+    x, y, at = matrix("x", 8, N, M), matrix("y", 8, N, M), Buffer("at", (2,), DType.INT64)
+    whole, n, m = load(at, 1), index(N), index(M)
+    for product in (n * m, m * n):
+        body = store(y, (whole // product, whole // m % n, whole % m), load(x, 0, 0, 0))
+        flat = flatten_open(PrimFunc("f", (x, at, y), 1, body))
+        assert "y[at[1]] = " in print_func(flat)
+    for other in (n * m * 2, n * n, m, index(2)):
+        body = store(y, (whole // other, whole // m % n, whole % m), load(x, 0, 0, 0))
+        assert "y[at[1]] = " not in print_func(flatten_open(PrimFunc("f", (x, at, y), 1, body)))

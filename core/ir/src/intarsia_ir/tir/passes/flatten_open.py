@@ -175,15 +175,50 @@ def _flat_index(shape: Sequence[Size], indices: Sequence[PrimExpr], named: _Name
 
 
 def _joined(outer: PrimExpr, inner: PrimExpr) -> PrimExpr | None:
-    """Return ``x`` of ``x // d`` and ``x % d``: rows of several dimensions are rows of one."""
+    """Return ``x`` of ``x // d`` and ``x % d``: rows of several dimensions are rows of one.
+
+    Of ``x // (c * d)`` and ``x // c % d`` it is ``x // c``; simplifying makes the first of
+    ``x // c // d``.
+    """
     match outer, inner:
         case (
             Binary(op=BinaryOp.FLOOR_DIV, a=whole, b=divisor),
             Binary(op=BinaryOp.FLOOR_MOD, a=other, b=same),
-        ) if _equal(whole, other) and _equal(divisor, same):
-            return whole
+        ):
+            if _equal(whole, other) and _equal(divisor, same):
+                return other
+            is_quotient = isinstance(other, Binary) and other.op is BinaryOp.FLOOR_DIV
+            if is_quotient and _equal(whole, other.a) and _is_product(divisor, (other.b, same)):
+                return other
+            return None
         case _:
             return None
+
+
+def _is_product(whole: PrimExpr, parts: Sequence[PrimExpr]) -> bool:
+    """Whether a divisor is the product of others, in any order."""
+    (number, factors), given = _factors((whole,)), _factors(parts)
+    left = list(factors)
+    for factor in given[1]:
+        same = next((n for n, one in enumerate(left) if _equal(one, factor)), None)
+        if same is None:
+            return False
+        del left[same]
+    return not left and number == given[0]
+
+
+def _factors(parts: Sequence[PrimExpr]) -> tuple[int, list[PrimExpr]]:
+    """Return the constant factor of a product and its other ones."""
+    number, factors, waiting = 1, list[PrimExpr](), list(parts)
+    while waiting:
+        match waiting.pop():
+            case Binary(op=BinaryOp.MUL, a=a, b=b):
+                waiting += (a, b)
+            case IntImm(value=value):
+                number *= value
+            case other:
+                factors.append(other)
+    return number, factors
 
 
 def _equal(a: PrimExpr, b: PrimExpr) -> bool:
