@@ -17,6 +17,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from math import gcd
 from typing import TypeAlias
 
@@ -101,13 +102,12 @@ class Dim(Struct, frozen=True):
 
     def substitute(self, values: Mapping[str, Size]) -> Size:
         """Return the size with sizes in the place of variables; others stay."""
-        total: Size = 0
+        total: dict[Monomial, int] = {}
         for atoms, factor in self.terms:
-            term: Size = factor
-            for atom in atoms:
-                term = term * _substituted(atom, values)
-            total = total + term
-        return total
+            term = product([_substituted(atom, values) for atom in atoms])
+            for joined, amount in _terms(term):
+                total[joined] = total.get(joined, 0) + factor * amount
+        return _made(total)
 
     # A foreign operand, an expression of the loop IR, has its own arithmetic.
     def __add__(self, other: Size) -> Size:
@@ -272,13 +272,16 @@ def _terms(size: Size) -> tuple[tuple[Monomial, int], ...]:
     return (((), size),) if size else ()
 
 
+_text = lru_cache(1 << 12)(str)  # sizes behind 20 layers are compared by texts of 1,000 letters
+
+
 def _rank(term: tuple[Monomial, int]) -> tuple[int, list[str]]:
     """Return the place of a product in an order that multiplication keeps."""
-    return len(term[0]), [str(atom) for atom in term[0]]
+    return len(term[0]), [_text(atom) for atom in term[0]]
 
 
 def _ordered(atoms: Iterable[Atom]) -> Monomial:
-    return tuple(sorted(atoms, key=str))
+    return tuple(sorted(atoms, key=_text))
 
 
 def _made(terms: Mapping[Monomial, int]) -> Size:
@@ -289,7 +292,7 @@ def _made(terms: Mapping[Monomial, int]) -> Size:
     if len(kept) == 1 and not kept[0][0]:
         return kept[0][1]
     if len(kept) > 1:
-        kept.sort(key=lambda term: (not term[0], [str(atom) for atom in term[0]]))
+        kept.sort(key=lambda term: (not term[0], [_text(atom) for atom in term[0]]))
     return Dim(tuple(kept))
 
 
@@ -336,6 +339,7 @@ def _divided(a: Dim, b: int) -> Size:
             return number + (left if divisor == 1 else _atom(SizeOp("//", left, divisor)))
 
 
+@lru_cache(1 << 12)
 def _extreme(op: str, a: Size, b: Size) -> Size:
     sign = _sign(a - b)
     if sign is not None:
@@ -344,7 +348,7 @@ def _extreme(op: str, a: Size, b: Size) -> Size:
     for whole, own, other in ((a, *parts), (b, *reversed(parts))):
         if all(any(_wins(op, one, part) for one in own) for part in other):
             return whole
-    first, second = sorted((a, b), key=str)
+    first, second = sorted((a, b), key=_text)
     return _atom(SizeOp(op, first, second))
 
 
@@ -383,6 +387,7 @@ def _sign(size: Size, *, is_last: bool = False) -> int | None:
     return None
 
 
+@lru_cache(1 << 12)
 def _is_natural(atom: Atom) -> bool:
     """Whether an atom is never negative: a variable, and what is made of such."""
     if isinstance(atom, str):
@@ -448,7 +453,7 @@ def _term(atoms: Monomial, factor: int, *, alone: bool) -> str:
 
 
 def _wrapped(op: SizeOp) -> str:
-    return str(op) if op.op in ("min", "max") else f"({op})"
+    return _text(op) if op.op in ("min", "max") else f"({_text(op)})"
 
 
 def _operand(size: Size) -> str:
@@ -458,4 +463,4 @@ def _operand(size: Size) -> str:
         case Dim(terms=((((str(name),), 1)),)):
             return _name_text(name)
         case _:
-            return f"({size})"
+            return f"({_text(size)})"
