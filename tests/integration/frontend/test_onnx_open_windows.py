@@ -13,7 +13,9 @@ import intarsia
 FLOAT = TensorProto.FLOAT
 
 
-def model(op: str, x: list[object], *weights: tuple[int, ...], outputs: int = 1, **attrs) -> bytes:
+def model(
+    op: str, x: list[object], *weights: tuple[int, ...], outputs: int = 1, opset: int = 17, **attrs
+) -> bytes:
     rng = np.random.default_rng(3)
     stored = [
         numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), f"w{number}")
@@ -24,7 +26,7 @@ def model(op: str, x: list[object], *weights: tuple[int, ...], outputs: int = 1,
     inputs = [helper.make_tensor_value_info("x", FLOAT, x)]
     shown = [helper.make_empty_tensor_value_info(name) for name in results]
     graph = helper.make_graph([node], "g", inputs, shown, stored)
-    imports = [helper.make_opsetid("", 17)]
+    imports = [helper.make_opsetid("", opset)]
     return helper.make_model(graph, opset_imports=imports, ir_version=9).SerializeToString()
 
 
@@ -151,3 +153,10 @@ def test_a_transposed_window_shorter_than_its_step_is_not_continued(auto: str) -
     check(data, [(1, 4, 5, 7), (2, 4, 1, 3)])
     data = model("ConvTranspose", ["N", 4, "H", "W"], (4, 3, 1, 1), **attrs)
     check(data, [(1, 4, 5, 7), (2, 4, 1, 3)])
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_blocks_of_an_image_become_channels(mode: str) -> None:
+    """Slow in the channels or fast, of any height and width that the block divides."""
+    data = model("SpaceToDepth", ["N", "C", "H", "W"], opset=28, blocksize=2, mode=mode)
+    check(data, [(1, 3, 4, 6), (2, 5, 8, 2), (1, 1, 2, 2)])

@@ -161,7 +161,7 @@ ROWS: list[tuple] = [
     ("Pad", {}, (3,), {"p": i64(-2, -2)}, 3, "take more than shape"),
     ("Pad", {}, (3,), {"p": i64(1)}, 3, "1 widths for 1 axes"),
     ("DepthToSpace", {"blocksize": 2, "mode": "ABC"}, IMAGE, {}, 3, "mode='ABC'"),
-    ("SpaceToDepth", {"blocksize": 4, "mode": "CRD"}, IMAGE, {}, 3, "blocksize 4", 28),
+    ("SpaceToDepth", {"blocksize": 4, "mode": "CRD"}, IMAGE, {}, 3, "multiples of 4", 28),
     ("Resize", {"nearest_mode": "up"}, (4,), {"r": f32(), "s": f32(2)}, 3, "nearest_mode='up'"),
     ("Resize", {"mode": "soft"}, (4,), {"r": f32(), "s": f32(2)}, 3, "mode='soft'"),
     ("Resize", {"antialias": 1}, (4,), {"r": f32(), "s": f32(0)}, 3, "scales (0.0,)"),

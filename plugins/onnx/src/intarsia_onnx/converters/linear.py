@@ -155,7 +155,7 @@ def _diagonals(node: NodeContext, x: Expr, term: str) -> tuple[str, Expr]:
         second = term.index(letter, first + 1)
         others = [axis for axis in range(len(term)) if axis not in (first, second)]
         *sizes, rows, columns = _static(node, node.transpose(x, [*others, first, second]))
-        if rows != columns:
+        if not require_equal(rows, columns, f"{node.span}: index '{letter}' must have one size"):
             raise node.model_error(f"index '{letter}' is {rows} and {columns} at once")
         flat = node.reshape(node.transpose(x, [*others, first, second]), [*sizes, rows * rows])
         attrs = slicing.StridedSlice.Attrs(

@@ -17,7 +17,7 @@ from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim
 
-from ..builder import STATIC_HINT, dtype_of
+from ..builder import STATIC_HINT, dtype_of, sizes_of
 from ..context import NodeContext
 from ..resizing import LARGEST, by_policy, is_crop, needs_matrices, resizings, scaled_size
 from .open_resize import BY_SCALE, OpenResize, is_open_resize, open_axes
@@ -298,22 +298,14 @@ def _roi_default(node: NodeContext) -> str:
 
 
 def space_to_depth(node: NodeContext) -> Expr:
-    """Convert SpaceToDepth; mode CRD is written out."""
-    if node.string("mode", "DCR") == "CRD":
-        return _space_to_depth_crd(node)
-    attrs = resizing.SpaceToDepth.Attrs(block=node.integer("blocksize"))
-    return node.call(resizing.SpaceToDepth, node.input(0), attrs=attrs)
-
-
-def _space_to_depth_crd(node: NodeContext) -> Expr:
-    """Put the block's two dimensions behind the channels."""
-    sizes, block = node.static_shape(0), node.integer("blocksize")
-    if len(sizes) != 4 or block < 1 or sizes[2] % block or sizes[3] % block:
-        raise node.model_error(f"blocksize {block} for shape {sizes}")
-    n, c, h, w = sizes
-    split = node.reshape(node.input(0), (n, c, h // block, block, w // block, block))
-    moved = node.transpose(split, (0, 1, 3, 5, 2, 4))
-    return node.reshape(moved, (n, c * block * block, h // block, w // block))
+    """Convert SpaceToDepth; mode CRD puts the block's two dimensions behind the channels."""
+    x, block = node.input(0), node.integer("blocksize")
+    deep = node.call(resizing.SpaceToDepth, x, attrs=resizing.SpaceToDepth.Attrs(block=block))
+    if node.string("mode", "DCR") != "CRD":
+        return deep
+    n, channels, *sides = sizes_of(deep)
+    split = node.reshape(deep, (n, block * block, sizes_of(x)[1], *sides))
+    return node.reshape(node.transpose(split, (0, 2, 1, 3, 4)), (n, channels, *sides))
 
 
 CONVERTERS = MappingProxyType(
