@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ from intarsia_loops.cpu.int8x4 import (
     pack_int8x4_conv,
     pack_int8x4_dense,
 )
-from intarsia_loops.cpu.loops import PackedView, load, seq, serial, store, unflatten
+from intarsia_loops.cpu.loops import PackedView, load, quotients, seq, serial, store, unflatten
 from intarsia_loops.cpu.matrix_unit import (
     UnitOperands,
     chunk_of,
@@ -108,7 +109,7 @@ class PlainUnit:
 
     def _add(self, operands: UnitOperands, s: int, b: int) -> Stmt:
         (first, stride), right = operands.left[s], operands.right[b]
-        assert stride % 4 == 0
+        assert not isinstance(stride, int) or stride % 4 == 0
         assert right.buffer.shape[-1] == LANES
 
         def one(r: PrimExpr, c: PrimExpr) -> Stmt:
@@ -375,6 +376,15 @@ def test_segments_cover_all_rows_once_but_for_the_last(rows: int) -> None:
     count, size = segment_rows(rows, UNIT)
     assert size <= UNIT.rows
     assert (count - 1) * size < rows <= count * size
+
+
+@given(st.lists(st.integers(1, 64), min_size=1, max_size=3), st.data())
+def test_reciprocals_give_the_exact_position_of_a_step(
+    extents: list[int], data: st.DataObject
+) -> None:
+    number = data.draw(st.integers(0, prod(extents) - 1))
+    position = [place.value for place in quotients(index(number), extents)]
+    assert position == [int(place) for place in np.unravel_index(number, extents)]
 
 
 @given(st.integers(1, 500))

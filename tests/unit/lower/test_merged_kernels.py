@@ -71,16 +71,45 @@ def test_other_vectors_unrolled_loops_and_temporaries_are_other_kernels() -> Non
     assert merge_kernels(kernels(*texts)) == []
 
 
-def test_strides_of_rows_that_are_read_at_places_from_memory_stay_numbers() -> None:
+def test_strides_of_tiles_that_are_read_at_places_from_memory_stay_numbers() -> None:
     text = """
 def {name}(x: float32[`N`, {channels}], places: int32[8], y: float32[`N`, 8] out, N: size):
   for p in parallel(N):
     for i in serial(8):
       let place = int64(places[i])
-      y[p, i] = x[p, {place}]
+      for r in {kind}(2):
+        y[p + r, i] = x[p + r, {place}]
 """
-    for place, number in (("place", 0), ("i", 1)):
-        given = [text.format(name=f"k{n}", channels=n, place=place) for n in (64, 96)]
+    for place, kind, number in (
+        ("place", "unrolled", 0),
+        ("place", "serial", 1),
+        ("i", "unrolled", 1),
+    ):
+        given = [text.format(name=f"k{n}", channels=n, place=place, kind=kind) for n in (64, 96)]
+        assert len(merge_kernels(kernels(*given))) == number
+
+
+def test_numbers_that_a_procedure_takes_are_sizes_where_they_are_bound() -> None:
+    text = """
+def {name}(x: int32[`N`, {words}], w: int32[32, 16], N: size):
+  for p in serial(N):
+    let apart = {words}
+    llvm::llvm.amx.multiply.1x1(&x[p, 0], &w[0, 0], {value}, 0, 0, 1)
+"""
+    for value, number in (("apart", 1), ("{words}", 0)):
+        given = [text.format(name=f"k{n}", words=n, value=value.format(words=n)) for n in (64, 96)]
+        assert len(merge_kernels(kernels(*given))) == number
+
+
+def test_a_procedure_of_a_device_keeps_the_shapes_of_what_it_is_given() -> None:
+    text = """
+def {name}(x: float32[`N`, {channels}], y: float32[`N`, 4] out, N: size):
+  for p in serial(N):
+    for t in {kind}(4):
+      cuda::copy(&y[p, t], &x[p, t])
+"""
+    for kind, number in (("serial", 1), ("thread.x", 0)):
+        given = [text.format(name=f"k{n}", channels=n, kind=kind) for n in (64, 96)]
         assert len(merge_kernels(kernels(*given))) == number
 
 

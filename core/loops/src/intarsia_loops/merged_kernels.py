@@ -9,9 +9,10 @@ al., "Function Merging by Sequence Alignment", CGO 2019); here it comes before c
 which it saves the time.
 
 What decides about registers and vectors stays a number: the shapes of temporaries, extents of loops
-that are unrolled, strides of vectors, and those of data that are read at places which memory holds
-(``ordered_tiles.py``), whose rows would each take a register. So does what is not positive, since
-simplification wants to know signs.
+that are unrolled, strides of vectors, and those of data that the rows of a tile read at places
+which memory holds (``ordered_tiles.py``): each row would take a register. So does what is not
+positive, since simplification wants to know signs; and what a procedure of the code generator is
+given as a number: it is a variable where it is bound to one.
 """
 
 from __future__ import annotations
@@ -139,8 +140,10 @@ class _Skeleton:
         self.sizes: list[Size] = []
         self.places: list[_Place] = []
         self._known: dict[object, int] = {}
-        # A procedure of the code generator reads the shapes of what it is given.
-        self._keeps_shapes = any(_is_generated(stmt) for stmt in statements(kernel.body))
+        # Procedures of a device may read the shapes of what they are given.
+        self._keeps_shapes = all(
+            any(map(test, statements(kernel.body))) for test in (_is_generated, _is_on_device)
+        )
         self._kept = _read_at_held_places(kernel.body)
         for buffer in kernel.params:
             self._buffer(buffer)
@@ -230,8 +233,13 @@ def _is_generated(stmt: Stmt) -> bool:
     return isinstance(stmt, Invoke) and stmt.callee is None
 
 
+def _is_on_device(stmt: Stmt) -> bool:
+    """Whether a statement is a loop whose iterations are threads of a device."""
+    return isinstance(stmt, For) and stmt.thread is not None
+
+
 def _read_at_held_places(body: Stmt) -> frozenset[Buffer]:
-    """Return the buffers that are read at places which come from memory."""
+    """Return the buffers that several rows of a tile read at places which come from memory."""
     held = {
         stmt.var
         for stmt in statements(body)
@@ -239,7 +247,9 @@ def _read_at_held_places(body: Stmt) -> frozenset[Buffer]:
     }
     if not held:
         return frozenset()
-    loads = (node for node in expr_nodes(statements(body)) if isinstance(node, Load))
+    tiles = (s for s in statements(body) if isinstance(s, For) and s.kind is ForKind.UNROLLED)
+    rows = chain.from_iterable(map(statements, tiles))
+    loads = (node for node in expr_nodes(rows) if isinstance(node, Load))
     return frozenset(
         node.buffer for node in loads if any(held & variables(place) for place in node.indices)
     )

@@ -21,6 +21,9 @@ Body: TypeAlias = Callable[[PrimExpr], Stmt]
 EpilogueStore: TypeAlias = "Callable[[PrimExpr, tuple[PrimExpr, ...]], Stmt]"
 """``epilogue(value, indices)`` applies the fused epilogue to an element and stores it."""
 
+_ONE = 1 << 40
+"""Of reciprocals."""
+
 
 class PackedView(Struct, frozen=True):
     """A buffer of bytes or bfloat16 as one of 32-bit integers: neighbours of the last dimension.
@@ -213,7 +216,7 @@ def copy_rows(
     return seq(*stmts)
 
 
-def unflatten(position: PrimExpr, shape: list[int]) -> list[PrimExpr]:
+def unflatten(position: PrimExpr, shape: Sequence[int]) -> list[PrimExpr]:
     """Return the indices of element ``position`` of an array of ``shape``.
 
     Of an array of open sizes whose first sizes are 1, the first other index is a quotient alone.
@@ -230,11 +233,25 @@ def unflatten(position: PrimExpr, shape: list[int]) -> list[PrimExpr]:
     return [*(index(0) for _ in range(first)), *reversed(indices)]
 
 
-def _without_ones(shape: list[int]) -> list[int]:
+def quotients(number: PrimExpr, extents: Sequence[int]) -> list[PrimExpr]:
+    """Return the indices of element ``number`` of an array of constant extents, by reciprocals.
+
+    The extents may become variables (``merged_kernels.py``), by which it takes long to divide. The
+    quotients are exact for arrays of up to 2**20 elements.
+    """
+    indices: list[PrimExpr] = []
+    for extent in reversed(extents[1:]):
+        quotient = number * (_ONE // extent + 1) // _ONE
+        indices.append(number - quotient * extent)
+        number = quotient
+    return [number, *reversed(indices)]
+
+
+def _without_ones(shape: Sequence[int]) -> Sequence[int]:
     """Return a shape without sizes of 1 in front; of no other the last one."""
     first = next((n for n, size in enumerate(shape) if size != 1), len(shape) - 1)
     return shape[first:]
 
 
-def _is_open(shape: list[int]) -> bool:
+def _is_open(shape: Sequence[int]) -> bool:
     return any(isinstance(size, Dim) for size in shape)

@@ -76,7 +76,7 @@ class UnitOperands(Struct, frozen=True):
         segments: How many of the segments there are, 1 or all, where the run decides.
     """
 
-    left: Sequence[tuple[Load, int]]
+    left: Sequence[tuple[Load, int | PrimExpr]]
     right: Sequence[Load]
     streamed: Streamed = Streamed()
     segments: PrimExpr | None = None

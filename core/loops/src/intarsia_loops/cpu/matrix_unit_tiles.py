@@ -54,7 +54,7 @@ class Segment(Struct, frozen=True):
     """
 
     left: Callable[[Sequence[PrimExpr]], PrimExpr]
-    stride: int
+    stride: int | PrimExpr
     done: PrimExpr
     results: Callable[[PrimExpr], ResultRow]
     end: PrimExpr | None = None
@@ -69,7 +69,7 @@ class UnitTile(Struct, frozen=True):
         weight_prefetch: What to fetch into the cache meanwhile, counted in tiles.
         around: Adds to a step, of this number, what it should fetch besides.
         bound: Variables that the others use: what is computed once for a tile.
-        table: A buffer that rows of results read, and what fills it before them.
+        filled: Fills the table of :class:`UnitTiles` for this tile.
     """
 
     segment: Callable[[PrimExpr], Segment]
@@ -77,7 +77,7 @@ class UnitTile(Struct, frozen=True):
     weight_prefetch: WeightPrefetch | OpenUnitPrefetch | None = None
     around: Callable[[Sequence[PrimExpr], Stmt], Stmt] | None = None
     bound: Sequence[tuple[TirVar, PrimExpr]] = ()
-    table: tuple[Buffer, Stmt] | None = None
+    filled: Stmt | None = None
 
 
 class UnitTiles(Struct, frozen=True):
@@ -92,6 +92,9 @@ class UnitTiles(Struct, frozen=True):
         steps: Extents of the loops to sum over, outermost first.
         streamed: What is read past the first-level cache.
         present: How many segments a tile has, 1 or all, where the run decides.
+        position: ``position(number, extents)``: where in the loops over products one of them is.
+        table: A buffer that says which rows of results exist, and what it says of none. Results of
+            a tile are then those of the one before, which the table is of.
     """
 
     unit: MatrixUnit
@@ -102,6 +105,8 @@ class UnitTiles(Struct, frozen=True):
     steps: tuple[int, ...]
     streamed: Streamed = Streamed()
     present: PrimExpr | None = None
+    position: Callable[[PrimExpr, Sequence[int]], Sequence[PrimExpr]] = unflatten
+    table: tuple[Buffer, Stmt] | None = None
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -136,13 +141,21 @@ def matrix_unit_tiles(tiles: UnitTiles, tile: Callable[[PrimExpr], UnitTile]) ->
         before, now, is_followed = tile(i), tile(i + 1), i < index(tiles.count) - 1
         exchanged = _multiply(tiles, now, index(0), sums)
         begun = IfStmt(is_followed, exchanged, written)
-        steps = _steps_with_epilogue(tiles, (now, before), is_followed, sums)
-        body = seq(begun, *steps)
-        if before.table is not None:
-            table, filled = before.table
-            body = Allocate(table, seq(begun, filled, *steps))
+        body = seq(begun, *_steps_with_epilogue(tiles, (now, before), is_followed, sums))
         return let_all((*now.bound, *before.bound), body)
 
+    def either(i: PrimExpr) -> Stmt:
+        """Compute tile ``i``, if there is one, and do the epilogue of the one before, if any."""
+        now, is_there = tile(i), i < index(tiles.count)
+        begun = IfStmt(is_there, _multiply(tiles, now, index(0), sums), written)
+        steps = _steps_with_epilogue(tiles, (now, now), is_there, sums)
+        assert now.filled is not None  # as there is a table
+        return let_all(now.bound, seq(begun, *steps, now.filled))
+
+    if tiles.table is not None:
+        table, of_none = tiles.table
+        done = serial(index(tiles.count) + 1, either, "t")
+        return Allocate(sums, Allocate(table, seq(unit.clear(tiles.grid), of_none, done)))
     first = tile(index(0))
     begun = serial(prod(tiles.chunks), lambda k: _multiply(tiles, first, k), "k")
     if isinstance(tiles.count, int) and tiles.count == 1:
@@ -175,11 +188,18 @@ def _steps_with_epilogue(
         multiplied = IfStmt(is_followed, _multiply(tiles, tile, k + (late + 1)))
         return seq(multiplied, _epilogue(tiles, before, sums, k * size, count))
 
+    def with_early(k: PrimExpr) -> Stmt:
+        multiplied = IfStmt(is_followed, _multiply(tiles, tile, k + 1))
+        stored = _epilogue(tiles, before, sums, (k - late) * size, size)
+        return seq(multiplied, IfStmt(k >= late, stored))
+
     stmts: list[Stmt] = []
-    if late:
+    if late and tiles.table is not None:
+        stmts.append(serial(late + parts, with_early, "k"))
+    else:
         rest = serial(late, lambda k: _multiply(tiles, tile, k + 1), "k")
-        stmts.append(IfStmt(is_followed, rest))
-    stmts.append(serial(parts, lambda k: step(k, size), "k"))
+        stmts += [IfStmt(is_followed, rest)] if late else []
+        stmts.append(serial(parts, lambda k: step(k, size), "k"))
     if remainder:
         stmts.append(step(index(parts), remainder))
     return stmts
@@ -189,7 +209,7 @@ def _multiply(
     tiles: UnitTiles, tile: UnitTile, number: PrimExpr, sums: Buffer | None = None
 ) -> Stmt:
     """Do one step of a tile; its first one writes the sums of the tile before to ``sums``."""
-    position = unflatten(number, list(tiles.chunks))
+    position = tiles.position(number, tiles.chunks)
     step = (*position[:-1], position[-1] * tiles.chunk)
     segments = [tile.segment(index(s)) for s in range(tiles.segments)]
     left = [(address_of(each.left(step)), each.stride) for each in segments]

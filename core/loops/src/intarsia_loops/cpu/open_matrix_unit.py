@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import BinaryOp, PrimExpr, TirVar, index, maximum, minimum, select
-from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
+from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
 from intarsia_runtime.size import minimum as minimum_size
 
 from .dense import ITEMS
@@ -176,7 +176,7 @@ class _OpenUnitProduct(Struct, frozen=True):
 
         Both are rounds of one loop: two would have two copies of the epilogue.
         """
-        (start, size, some), unit = part, self.unit
+        (start, size, some), unit, apart = part, self.unit, TirVar("apart")
 
         def round_of(number: PrimExpr) -> Stmt:
             names = ("height", "present", "before", "tiles")
@@ -188,22 +188,22 @@ class _OpenUnitProduct(Struct, frozen=True):
                 (before, select(is_behind, start + size, start)),
                 (tiles, select(is_behind, minimum(some, 1), size)),
             ]
-            tile = self._tile(source, base, (before, height), blocks)
+            tile = self._tile((source, apart), base, (before, height), blocks)
             body = self._tiles((present, height), tiles * blocks[1], columns, tile)
             return let_all(bound, IfStmt(tiles > 0, body))
 
-        return serial(2, round_of, "round")
+        return LetStmt(apart, index(source.stride_bytes), serial(2, round_of, "round"))
 
     def _tile(
         self,
-        source: Matrix,
+        source_rows: tuple[Matrix, PrimExpr],
         base: PrimExpr,
         rows: tuple[PrimExpr, PrimExpr],
         blocks: tuple[PrimExpr, PrimExpr],
     ) -> Callable[[PrimExpr], UnitTile]:
         """Return the tiles from one on whose segments have so many rows, by their number."""
-        (before, height), (begin, count), unit = rows, blocks, self.unit
-        width = self.across * unit.lanes
+        (source, apart), (before, height), (begin, count) = source_rows, rows, blocks
+        width, step = self.across * self.unit.lanes, self.unit.rows
 
         def tile(i: PrimExpr) -> UnitTile:
             block, first = TirVar("block"), TirVar("first")
@@ -211,8 +211,8 @@ class _OpenUnitProduct(Struct, frozen=True):
             places = [TirVar(f"row{s}") for s in range(SEGMENTS)]
             bound = [
                 (block, begin + i % maximum(count, 1)),
-                (first, (before + i // maximum(count, 1)) * (SEGMENTS * unit.rows)),
-                *((row, minimum(first + s * unit.rows, last)) for s, row in enumerate(places)),
+                (first, (before + i // maximum(count, 1)) * (SEGMENTS * step)),
+                *((row, minimum(first + s * step, last)) for s, row in enumerate(places)),
             ]
 
             def segment(s: PrimExpr) -> Segment:
@@ -224,8 +224,8 @@ class _OpenUnitProduct(Struct, frozen=True):
 
                 return Segment(
                     lambda k: source.element(row - base, k[0]),
-                    source.stride_bytes,
-                    first + s * unit.rows - row,
+                    apart,
+                    first + s * step - row,
                     lambda r: ResultRow(partial(stored, r)),
                     height,
                 )

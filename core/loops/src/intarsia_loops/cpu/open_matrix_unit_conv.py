@@ -6,9 +6,11 @@ neighbouring results of a row. How many these are follows from the width of a st
 configured for that number, so a strip has as many products as one of fixed sizes. Rows of ``sums``
 that a narrower register does not fill are passed over.
 
-Where results lie is computed once for a tile, by vectors, while the unit multiplies. An epilogue
-that computes it for each row has 55 instructions for 32 channels, for which the unit waits; with
-places from a table it has 25 (3x3 windows of 32 channels: 0.85 of the time).
+Where results lie is computed once for a tile, by vectors, while the unit multiplies, and kept until
+the unit computes the next one. Before the first tile there are no results, so one loop computes a
+tile and does the epilogue of the one before. An epilogue that computes places for each row has 55
+instructions for 32 channels, for which the unit waits; with places from a table it has 25 (3x3
+windows of 32 channels: 0.85 of the time).
 
 The tiles of all blocks of channels are one loop, so the epilogue of the last tile of a block is
 hidden, too. Where tiles lie is computed by reciprocals, not divisions. A strip of one segment does
@@ -34,7 +36,17 @@ from intarsia_ir.tir.expr import INDEX, PrimExpr, TirVar, index, maximum, minimu
 from intarsia_ir.tir.stmt import IfStmt, LetStmt, Stmt
 
 from .conv_strip import Convolution
-from .loops import EpilogueStore, address_of, let_all, load, seq, store, unflatten, vectorized
+from .loops import (
+    EpilogueStore,
+    address_of,
+    let_all,
+    load,
+    quotients,
+    seq,
+    store,
+    unflatten,
+    vectorized,
+)
 from .matrix_unit import RESIDENT_BYTES, SEGMENTS, MatrixUnit, Streamed, chunk_of, configured
 from .matrix_unit_tiles import ResultRow, Segment, UnitTile, UnitTiles, matrix_unit_tiles
 from .open_strips import StripItem, StripReader
@@ -52,6 +64,9 @@ _LINE_WORDS = 16
 
 _LONGEST = 1 << 10
 """Results of a long row at most."""
+
+_NONE = index(-1)
+"""The place of a result that does not exist."""
 
 _ONE = 1 << 20
 """Of the reciprocal of a width: products with places are exact quotients, both below 2**10."""
@@ -126,7 +141,10 @@ class OpenUnitStrip(Struct, frozen=True):
         per_step = -(-block // self._chunks)
         shared = (index(per_step - 1) + tiles) // tiles
         fetched = let("fetched", select(tiles < 2, index(0), shared))
-        return UnitGrid(length, inverse, size, (segments, apart), total, (tiles, of_tiles), fetched)
+        stride = let("stride", index(self.stride))
+        return UnitGrid(
+            *(length, inverse, size, (segments, apart), total, (tiles, of_tiles), fetched, stride)
+        )
 
     def _tiles(
         self,
@@ -147,39 +165,54 @@ class OpenUnitStrip(Struct, frozen=True):
         width = conv.weight.shape[2]
         across = unit_columns(conv) // width
         blocks = work.group * -(-conv.columns // width)
+        table = Buffer("places", (SEGMENTS * self.unit.rows,), INDEX, MemoryScope.STACK)
 
         def tile(i: PrimExpr) -> UnitTile:
-            block, above, number = (TirVar(name) for name in ("block", "above", "number"))
+            block, above, number, done = (
+                TirVar(name) for name in ("block", "above", "number", "finished")
+            )
             names, places = segments_of(grid, read, number)
             bound = [
                 (above, i * of_tiles // EXACT),
                 (block, low + above),
                 (number, i - above * tiles),
+                (done, low + maximum(i - 1, 0) * of_tiles // EXACT),  # block of the tile before
                 *places,
             ]
-            table = Buffer("places", (SEGMENTS * self.unit.rows,), INDEX, MemoryScope.STACK)
             filled = seq(*(self._places(work, grid, table, s, names[s]) for s in range(SEGMENTS)))
 
             def segment(s: PrimExpr) -> Segment:
                 begin = select(s < 1, names[0][-1], names[1][-1])
-                results = partial(self._results, work, block * unit_columns(conv), table, s)
+                results = partial(self._results, work, done * unit_columns(conv), table, s)
 
                 def left(k: Sequence[PrimExpr]) -> PrimExpr:
                     return read.element(begin, k)
 
-                return Segment(left, self.stride, index(0), results)
+                return Segment(left, grid.stride, index(0), results)
 
             right = self._right(blocks + block * across)
             fetched = self._fetched(grid, blocks + (block + 1) * across, number)
-            return UnitTile(segment, right, fetched, bound=bound, table=(table, filled))
+            return UnitTile(segment, right, fetched, bound=bound, filled=filled)
 
         block_bytes = unit_columns(conv) * conv.weight.shape[1] * _WORD_BYTES
         streamed = Streamed(right=block_bytes > RESIDENT_BYTES)
         rows, present = self.unit.rows, minimum(grid.total, SEGMENTS)
         common = UnitTiles(
-            self.unit, tiles * count, SEGMENTS, rows, used, self.steps, streamed, present
+            *(self.unit, tiles * count, SEGMENTS, rows, used, self.steps, streamed, present),
+            position=quotients,
+            table=(table, self._of_none(table)),
         )
         return matrix_unit_tiles(common, tile)
+
+    def _of_none(self, table: Buffer) -> Stmt:
+        """Say in a table of places that there are no results."""
+        rows = self.unit.rows
+        return seq(
+            *(
+                vectorized(rows, lambda r, s=s: store(table, (s * rows + r,), _NONE))
+                for s in range(SEGMENTS)
+            )
+        )
 
     def _fetched(
         self, grid: UnitGrid, block: PrimExpr, number: PrimExpr
@@ -225,7 +258,7 @@ class OpenUnitStrip(Struct, frozen=True):
                 down = (column + r) * grid.inverse // _ONE
                 exists &= column + r - down * self.pitch < work.width
                 number = number + down * (columns - self.pitch)
-            wanted = select(exists, number, index(-1))
+            wanted = select(exists, number, _NONE)
             return store(table, (segment * self.unit.rows + r,), wanted)
 
         return LetStmt(begin, top, vectorized(self.unit.rows, place))

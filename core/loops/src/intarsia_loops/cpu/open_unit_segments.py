@@ -29,6 +29,7 @@ class UnitGrid(Struct, frozen=True):
         total: Segments of all rows.
         tiles: How many these are, and the reciprocal of that number.
         fetched: Lines of the next block that a tile fetches in a step.
+        stride: Bytes from what one result reads first to what its neighbour in the row does.
     """
 
     length: PrimExpr
@@ -38,6 +39,7 @@ class UnitGrid(Struct, frozen=True):
     total: PrimExpr
     tiles: tuple[PrimExpr, PrimExpr]
     fetched: PrimExpr
+    stride: PrimExpr
 
 
 def segments_of(
