@@ -184,13 +184,17 @@ def _joined(outer: PrimExpr, inner: PrimExpr) -> PrimExpr | None:
         case (
             Binary(op=BinaryOp.FLOOR_DIV, a=whole, b=divisor),
             Binary(op=BinaryOp.FLOOR_MOD, a=other, b=same),
-        ):
-            if _equal(whole, other) and _equal(divisor, same):
-                return other
-            is_quotient = isinstance(other, Binary) and other.op is BinaryOp.FLOOR_DIV
-            if is_quotient and _equal(whole, other.a) and _is_product(divisor, (other.b, same)):
-                return other
-            return None
+        ) if _equal(whole, other) and _equal(divisor, same):
+            return whole
+        case (
+            Binary(op=BinaryOp.FLOOR_DIV, a=whole, b=divisor),
+            Binary(
+                op=BinaryOp.FLOOR_MOD,
+                a=Binary(op=BinaryOp.FLOOR_DIV, a=other, b=first) as quotient,
+                b=second,
+            ),
+        ) if _equal(whole, other) and _is_product(divisor, (first, second)):
+            return quotient
         case _:
             return None
 
