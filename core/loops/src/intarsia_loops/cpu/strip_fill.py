@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from intarsia_ir.tir.buffer import Buffer
-from intarsia_ir.tir.expr import PrimExpr, TirVar, all_of, const, index, maximum, minimum
-from intarsia_ir.tir.stmt import IfStmt, Stmt
+from intarsia_ir.tir.expr import (
+    PrimExpr,
+    TirVar,
+    all_of,
+    const,
+    index,
+    maximum,
+    minimum,
+    select,
+)
+from intarsia_ir.tir.stmt import IfStmt, LetStmt, Stmt
 
 from .conv import Convolution
 from .loops import copy_rows, let_all, load, seq, serial, store, vectorized
@@ -74,9 +83,19 @@ class _Fill:
         self.left = work.column * conv.window.strides[1] - conv.window.padding[1]
 
     def row(self, r: PrimExpr) -> Stmt:
-        """Copy a row of the strip."""
-        conv, window, low, high = self._conv, self._conv.window, self.low, self.high
+        """Copy a row of the strip: blanks on either side, of rows outside of the image alone.
+
+        Both sides are rounds of one loop, for the code of one.
+        """
+        conv, window = self._conv, self._conv.window
+        low, high = self.low, self.high
         source = self._work.row * window.strides[0] - window.padding[0] + r
+        bound: list[tuple[TirVar, PrimExpr]] = []
+        if may_leave_rows(window):
+            inside = all_of([source >= 0, source < index(window.size[0])])
+            low, high = TirVar("start"), TirVar("end")
+            bound += [(low, select(inside, self.low, self._across))]
+            bound += [(high, select(inside, self.high, self._across))]
         begin, inner, channel = r * self._pitch, conv.inner, self._work.group * conv.inner
 
         def joined(c: PrimExpr) -> Stmt:
@@ -92,23 +111,18 @@ class _Fill:
 
             return copy_rows(inner, self._lanes, element)
 
+        def side(number: PrimExpr) -> Stmt:
+            is_right, first = number > 0, TirVar("first")
+            count = select(is_right, self._across - high, low) * inner
+            blank = const(conv.padding_value, self._strip.dtype)
+            cleared = self._elements(count, lambda c: store(self._strip, (first + c,), blank))
+            return LetStmt(first, begin + select(is_right, high * inner, index(0)), cleared)
+
         if conv.groups == 1:
             middle = self._elements((high - low) * inner, joined)
         else:
             middle = serial(high - low, pixel, "w")
-        there = seq(
-            self._cleared(begin, low * inner),
-            middle,
-            self._cleared(begin + high * inner, (self._across - high) * inner),
-        )
-        if not may_leave_rows(window):
-            return there
-        inside = all_of([source >= 0, source < index(window.size[0])])
-        return IfStmt(inside, there, self._cleared(begin, self._pitch))
-
-    def _cleared(self, start: PrimExpr, count: PrimExpr) -> Stmt:
-        blank = const(self._conv.padding_value, self._strip.dtype)
-        return self._elements(count, lambda c: store(self._strip, (start + c,), blank))
+        return let_all(bound, seq(serial(2, side, "side"), middle))
 
     def _elements(self, count: PrimExpr, element: Callable[[PrimExpr], Stmt]) -> Stmt:
         """Run ``element(i)`` for an open number of elements of whole pixels, by vectors.
