@@ -34,8 +34,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep tests, and the processes they start, out of the user's cache folder."""
+    """Keep tests, and the processes they start, out of the user's cache folder and its size."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("INTARSIA_CACHE_SIZE", raising=False)
         patch.setenv("INTARSIA_CACHE_DIR", str(tmp_path_factory.mktemp("intarsia-cache")))
         yield
 

@@ -14,7 +14,7 @@ from intarsia_ir.ops.evaluate import evaluate
 from intarsia_loops.cpu.packed_operands import Bf16x2
 from intarsia_loops.cpu.pointwise_conv import pointwise_conv_to_matmul
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import numbers
+from intarsia_runtime.size import Size, numbers
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, number, var, weight
 
 NONE = ((0, 0), (0, 0))
@@ -29,10 +29,10 @@ class Registers(Struct, frozen=True):
     sums: DType = DType.FLOAT32
 
 
-def conv(data: Expr, *operands: Expr, size: int = 1, **attrs: object) -> Expr:
+def conv(data: Expr, *operands: Expr, size: int = 1, outputs: int = 6, **attrs: object) -> Expr:
     inner = numbers(tensor_type(data).shape[1:2])[0]
     given = {"strides": (1, 1), "padding": NONE, "dilation": (1, 1), "groups": 1} | attrs
-    matrix = weight(6, inner // int(given["groups"]), size, size)
+    matrix = weight(outputs, inner // int(given["groups"]), size, size)
     return apply("nn.conv", data, matrix, *operands, **given)
 
 
@@ -126,9 +126,16 @@ def test_others_of_open_sizes_are_left(data: Expr) -> None:
     assert pointwise_conv_to_matmul(function) is function
 
 
-@pytest.mark.parametrize(("inner", "is_product"), [(64, True), (128, False)])
-def test_deep_ones_of_open_sizes_stay_for_a_matrix_unit(inner: int, is_product: bool) -> None:
-    function = function_of(conv(var("x", 1, inner, variable("height"), 32)))
+@pytest.mark.parametrize("height", [32, variable("height")], ids=str)
+@pytest.mark.parametrize(
+    ("inner", "outputs", "is_product"),
+    [(64, 64, False), (63, 256, True), (96, 24, True), (128, 64, False), (160, 40, False)],
+)
+def test_deep_ones_stay_for_a_matrix_unit(
+    inner: int, outputs: int, is_product: bool, height: Size
+) -> None:
+    """Where products are many beside the elements that are transposed."""
+    function = function_of(conv(var("x", 1, inner, height, 32), outputs=outputs))
     bf16x2 = Bf16x2(lambda first: first, Registers())
     assert (pointwise_conv_to_matmul(function, bf16x2) is not function) == is_product
     assert pointwise_conv_to_matmul(function) is not function

@@ -38,9 +38,13 @@ _MOST_WEIGHTS = 1024 * 1024
 second-level cache. Channels last, the weights are read once (512 to 2048 channels of 7x7 pixels
 take 0.74 of the time so)."""
 
-_DEEP = 128
-"""Channels of an open image that a matrix unit multiplies in bfloat16: 256 to 256 channels of 14x14
-pixels take 0.34 of the time of float32, 256 to 64 of 56x56 0.66, 64 to 64 as long (AMX)."""
+_DEEP = 64
+"""Channels that a matrix unit multiplies in bfloat16, at least."""
+
+_SHARED = 32
+"""Products for each element that is transposed, at least. Channels, and time by float32's on AMX:
+256 to 256 of 14x14 pixels 0.32, 96 to 576 0.43, 256 to 64 of 56x56 0.57, 64 to 256 0.81, 64 to 64
+as long, 96 to 24 1.39, and of fewer channels 40 to 160 1.23."""
 
 _INDIFFERENT = (Reshape, Matmul)
 """Operators that gain nothing if what they take or give is channels last."""
@@ -94,10 +98,10 @@ def _is_pointwise(node: Expr) -> bool:
 
 
 def _is_deep(node: Expr, bf16x2: Bf16x2) -> bool:
-    """Whether a convolution of open sizes gains more by a matrix unit than transposes cost."""
-    inner = tensor_type(children(node)[1]).static_shape[1]
-    is_open = not tensor_type(node).is_static
-    return is_open and inner >= _DEEP and runs_in_bf16x2(node, bf16x2)
+    """Whether a convolution gains more by a matrix unit than transposes cost."""
+    outputs, inner, *_ = tensor_type(children(node)[1]).static_shape
+    is_deep = inner >= _DEEP and outputs * inner >= _SHARED * (outputs + inner)
+    return is_deep and runs_in_bf16x2(node, bf16x2)
 
 
 def _fills_vectors(positions: int) -> bool:
