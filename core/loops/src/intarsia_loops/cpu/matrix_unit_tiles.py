@@ -27,6 +27,10 @@ from .matrix_unit import MatrixUnit, Streamed, UnitOperands, chunk_of
 from .prefetch import OpenUnitPrefetch, WeightPrefetch
 from .tile_stores import stores_bytes
 
+_LEAST_ROWS = 2
+"""Rows of results of a step where sizes are open: of one, which no factor multiplies, kernels would
+differ in more than numbers from those of fewer channels, which have two or more."""
+
 
 class ResultRow(Struct, frozen=True):
     """A row of results.
@@ -179,7 +183,7 @@ def _steps_with_epilogue(
     rows = sums.shape[0]
     if steps == 1:
         return [_epilogue(tiles, before, sums, index(0), rows)]
-    size = -(-rows // (steps - 1))
+    size = max(-(-rows // (steps - 1)), 1 if tiles.table is None else _LEAST_ROWS)
     parts, remainder = divmod(rows, size)
 
     late = steps - 1 - parts - (1 if remainder else 0)

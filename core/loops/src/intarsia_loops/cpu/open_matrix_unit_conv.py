@@ -137,10 +137,11 @@ class OpenUnitStrip(Struct, frozen=True):
             let(name, index(EXACT) // divisor + 1)
             for name, divisor in (("apart", segments), ("of_tiles", tiles))
         )
-        block = unit_columns(self.conv) * self.conv.weight.shape[1] // _LINE_WORDS
-        per_step = -(-block // self._chunks)
-        shared = (index(per_step - 1) + tiles) // tiles
-        fetched = let("fetched", select(tiles < 2, index(0), shared))
+        fetched = index(0)
+        if is_streamed(self.conv.weight):
+            block = unit_columns(self.conv) * self.conv.weight.shape[1] // _LINE_WORDS
+            shared = (index(-(-block // self._chunks) - 1) + tiles) // tiles
+            fetched = let("fetched", select(tiles < 2, index(0), shared))
         stride = let("stride", index(self.stride))
         return UnitGrid(
             *(length, inverse, size, (segments, apart), total, (tiles, of_tiles), fetched, stride)
