@@ -62,9 +62,9 @@ class CodegenMachine(NamedTuple):
         return self.amx_bf16 or self.bf16_dot or self.bf16_matrix or self.half_sums
 
     @property
-    def packed_words(self) -> int:
-        """Words of a vector that instructions pack to bytes (x86): 0 if there are none."""
+    def packed_lanes(self) -> int:
+        """Words that x86 packs to bytes: a vector of AVX2, or two of AVX-512; else 0."""
         features = self.features.split(",")
         if self.registers == 32:
-            return 16 if "+avx512bw" in features else 0
+            return 32 if "+avx512bw" in features else 0
         return 8 if "+avx2" in features else 0

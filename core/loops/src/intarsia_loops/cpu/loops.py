@@ -233,6 +233,14 @@ def unflatten(position: PrimExpr, shape: Sequence[int]) -> list[PrimExpr]:
     return [*(index(0) for _ in range(first)), *reversed(indices)]
 
 
+def flattened(position: Sequence[PrimExpr], extents: Sequence[int | PrimExpr]) -> PrimExpr:
+    """Return the number of an element of an array, whose index is ``position``."""
+    number = index(0)
+    for one, extent in zip(position, extents, strict=True):
+        number = number * index(extent) + one
+    return number
+
+
 def quotients(number: PrimExpr, extents: Sequence[int]) -> list[PrimExpr]:
     """Return the indices of element ``number`` of an array of constant extents, by reciprocals.
 

@@ -39,6 +39,7 @@ from .conv_strip import Convolution
 from .loops import (
     EpilogueStore,
     address_of,
+    flattened,
     let_all,
     load,
     quotients,
@@ -279,10 +280,7 @@ class OpenUnitStrip(Struct, frozen=True):
 
     def _right(self, block: PrimExpr) -> Callable[[Sequence[PrimExpr], int], PrimExpr]:
         def first(k: Sequence[PrimExpr], behind: int) -> PrimExpr:
-            row = index(0)
-            for position, extent in zip(k, self.steps, strict=True):
-                row = row * extent + position
-            return load(self.conv.weight, block + behind, row, index(0))
+            return load(self.conv.weight, block + behind, flattened(k, self.steps), index(0))
 
         return first
 

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from intarsia_ir.tir.expr import PrimExpr, TirVar, index, minimum, select
 from intarsia_ir.tir.stmt import For, ForKind, LetStmt, Seq, Stmt
 
-from .loops import Source, address_of, load
+from .loops import Source, address_of, flattened, load
 
 STREAMED_BYTES = 512 * 1024
 """Weights from so many bytes on come from memory."""
@@ -110,9 +110,7 @@ class OpenWeightPrefetch(Struct, frozen=True):
         _tile: tuple[int, int],
     ) -> Stmt:
         """Return ``body`` while a tile fetches a line, as :meth:`WeightPrefetch.around`."""
-        offset = index(0)
-        for position, extent in zip(step, extents, strict=True):
-            offset = offset * index(extent) + position
+        offset = flattened(step, extents)
         return self.prefetch(self.weight(self.first + offset * self.per_step), body)
 
     def bind(self, steps: int, body: Stmt) -> Stmt:
@@ -151,9 +149,7 @@ class OpenUnitPrefetch(Struct, frozen=True):
         _tile: tuple[int, int],
     ) -> Stmt:
         """Return ``body`` behind a loop that fetches lines, as :meth:`WeightPrefetch.around`."""
-        number = index(0)
-        for position, extent in zip(step, extents, strict=True):
-            number = number * index(extent) + position
+        number = flattened(step, extents)
 
         def fetch(i: PrimExpr) -> Stmt:
             line = self.first + number * self.each + i

@@ -20,7 +20,7 @@ from msgspec import Struct
 from .spelling import vector_type
 from .writer import FunctionWriter
 
-AVX2, AVX512 = 8, 16
+_AVX2, _AVX512 = 8, 16
 """Words of a vector."""
 
 
@@ -42,21 +42,16 @@ class _Packing(Struct, frozen=True):
 
 _PACKINGS: Mapping[int, _Packing] = MappingProxyType(
     {
-        AVX2: _Packing(
-            ("avx.cvt.ps2dq.256", AVX2), ("sse2.packssdw.128", 4), ("sse2.pack{}wb.128", 8), (0, 1)
+        _AVX2: _Packing(
+            ("avx.cvt.ps2dq.256", _AVX2), ("sse2.packssdw.128", 4), ("sse2.pack{}wb.128", 8), (0, 1)
         ),
-        2 * AVX512: _Packing(
-            ("avx512.mask.cvtps2dq.512", AVX512),
+        2 * _AVX512: _Packing(
+            ("avx512.mask.cvtps2dq.512", _AVX512),
             *(("avx512.packssdw.512", 16), ("avx512.pack{}wb.512", 32)),
             (0, 4, 8, 12, 1, 5, 9, 13),
         ),
     }
 )
-
-
-def packs(registers: int, lanes: int) -> bool:
-    """Whether so many floats are packed on a machine whose vectors have ``registers`` words."""
-    return lanes in _PACKINGS and lanes == (AVX2 if registers == AVX2 else 2 * registers)
 
 
 def emit_bytes(w: FunctionWriter, value: str, lanes: int, added: str, *, is_signed: bool) -> str:
@@ -100,7 +95,7 @@ def _convert(w: FunctionWriter, value: str, how: tuple[str, int]) -> str:
     name, lanes = how
     floats, words = vector_type("float", lanes), vector_type("i32", lanes)
     kinds, operands = (floats,), f"{floats} {value}"
-    if lanes == AVX512:  # all lanes, rounded as the processor does by itself
+    if lanes == _AVX512:  # all lanes, rounded as the processor does by itself
         kinds = (floats, words, "i16", "i32")
         operands += f", {words} zeroinitializer, i16 -1, i32 4"
     function = w.declarations.use(words, f"llvm.x86.{name}", kinds)

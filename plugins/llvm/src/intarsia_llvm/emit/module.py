@@ -236,7 +236,7 @@ def _declarations(model: CodegenMachine, *, serial: bool = False) -> Declaration
         model.bare,
         model.scale,
         rounds=x86,
-        packs=model.packed_words,
+        packs=model.packed_lanes,
         narrows=model.signed_pairs,
         fma=fma,
         bfloat=model.bfloat,

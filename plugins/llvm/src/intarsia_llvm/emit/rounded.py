@@ -28,7 +28,7 @@ from intarsia_ir.tir.forward import MOST_SCALAR, is_passed_scalar
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_runtime.dtype import DType
 
-from .byte_packs import emit_bytes, packs
+from .byte_packs import emit_bytes
 from .neon_narrow import emit_nearest, emit_saturated, narrows
 from .spelling import float_text, int_text, overload, register_type, splat, vector_type
 from .writer import FunctionWriter
@@ -195,7 +195,7 @@ def _bound(w: FunctionWriter, limit: int, found: Rounded, lanes: int, zero: str)
 
 def _is_packed(w: FunctionWriter, found: Rounded, lanes: int) -> bool:
     """Whether words are packed to bytes: 16 bits hold a byte and what is added to it."""
-    if not packs(w.declarations.packs, lanes) or found.kind.bits != 8:
+    if lanes != w.declarations.packs or found.kind.bits != 8:
         return False
     return isinstance(found.zero, Load) or abs(found.zero) <= 255
 

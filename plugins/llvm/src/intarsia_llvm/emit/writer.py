@@ -29,8 +29,7 @@ class Declarations(Struct):
         bare: Whether there is no operating system: addresses of 32 bits, a small stack.
         scale: Whether an instruction multiplies by a power of two.
         rounds: Whether an instruction rounds floats to integers of 32 bits.
-        packs: Words of a vector if saturating packs are the way from them to bytes: 8 with AVX2,
-            16 with AVX-512; else 0.
+        packs: Words that saturating packs make bytes of: 8 with AVX2, 32 with AVX-512; else 0.
         narrows: Whether conversions saturate, to 32 bits and from them to fewer: NEON of AArch64.
         fma: Whether an instruction multiplies and adds.
         bfloat: Whether an instruction rounds to bfloat16, and subnormal numbers may become 0.
