@@ -14,6 +14,7 @@ import intarsia
 from intarsia_ir.graph.expr import Constant
 from intarsia_ir.graph.module import StoredAs
 from intarsia_ir.ops import narrow_formats
+from intarsia_ir.passes.prepare import PREPARE
 from intarsia_onnx import from_onnx
 from intarsia_onnx.dynamic import plan_onnx
 from intarsia_runtime.artifact.plan import NARROW, TensorSpec
@@ -101,7 +102,7 @@ def test_known_weights_become_ordinary_tensors() -> None:
         {"y": (TensorProto.FLOAT, [4, 4])},
         weights,
     )
-    module = from_onnx(data)
+    module = PREPARE.run(from_onnx(data), check=True)
     (call,) = module.main.outputs
     assert isinstance(call.args[0], Constant)
     np.testing.assert_array_equal(call.args[0].data, np.arange(-8, 8).reshape(4, 4) * 0.5)

@@ -416,7 +416,8 @@ class Importer:
             self._problems.append(error)
             return nothing
         results = unwrapped(node, converted, stored, scope.stored)
-        if any(stored) and all(arg is None or isinstance(arg, Constant) for arg in args):
+        known = all(arg is None or isinstance(arg, Constant) for arg in args)
+        if any(stored) and known and node.op_type != "DequantizeLinear":
             arrays = evaluate(Function((), make_tuple(results)), {})
             results = tuple(constant(array, span=node.span) for array in arrays)
         for value in results:

@@ -19,7 +19,6 @@ from intarsia_ir.partition.partition import PartitionResult
 from intarsia_ir.partition.report import Placement
 from intarsia_ir.partition.rules import PlaceRule
 from intarsia_ir.passes.base import Remarks
-from intarsia_ir.passes.prepare import PREPARE
 from intarsia_runtime.errors import TypeRuleError, UnsupportedError
 from intarsia_runtime.load import VM
 
@@ -32,7 +31,7 @@ from .place import check_host_rules, check_place_rules, merge_placements
 from .request import BuildRequest
 from .results import ImportResult, PrepareResult
 from .shapes import find_choices
-from .stages import partition_module, rewrite_for
+from .stages import normalize, partition_module, rewrite_for
 from .story import import_model
 
 if TYPE_CHECKING:
@@ -139,9 +138,8 @@ def partition_imported(request: BuildRequest, imported: ImportResult) -> ModelPa
     if program is None:
         placement = partitions["main"].placement
     else:
-        kinds = [accelerator.kind.name for accelerator in target.accelerators]
         found = {name: one.placement for name, one in partitions.items()}
-        placement = merge_placements(program, found, kinds)
+        placement = merge_placements(program, found, [a.kind.name for a in target.accelerators])
         check_place_rules(program, placement, request.rules)
     pieces = {name: one.module for name, one in prepared.items()}
     remarks = tuple(remark for one in prepared.values() for remark in one.remarks)
@@ -155,7 +153,7 @@ def prepare_module(host: Host, module: IRModule, target: CompositeTarget) -> Pre
         PluginError: A plugin failed.
     """
     remarks = Remarks()
-    prepared = rewrite_for(host, PREPARE.run(module, remarks=remarks), target)
+    prepared = rewrite_for(host, normalize(module, target, remarks), target)
     return PrepareResult(prepared, tuple(remarks.found))
 
 

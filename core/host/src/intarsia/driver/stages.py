@@ -22,6 +22,8 @@ from intarsia_ir.partition.partition import PartitionResult, codegen_refused, pa
 from intarsia_ir.partition.recorded import everything
 from intarsia_ir.partition.report import with_simulated, with_turned
 from intarsia_ir.partition.rules import check_kinds, resolve_kinds
+from intarsia_ir.passes.base import Remarks
+from intarsia_ir.passes.prepare import PREPARE, PREPARE_PACKED
 from intarsia_ir.performance import Performance, RelativePerformance
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import SupportTable
@@ -261,10 +263,15 @@ def rewrite_rest(host: Host, module: IRModule, fallback: Target) -> IRModule:
     return _rewrite_graph(host, module, fallback)
 
 
-def rewrite_for(host: Host, module: IRModule, target: CompositeTarget) -> IRModule:
-    """Let the accelerators rewrite the graph before they are asked what they take, in order.
+def normalize(module: IRModule, target: CompositeTarget, remarks: Remarks) -> IRModule:
+    """Run the passes before partitioning; where all is on the CPU, few-bit weights stay packed."""
+    on_cpu = all(one.kind.arches for one in target.accelerators)
+    packed = on_cpu and target.fallback.kind.device_type == 1
+    return (PREPARE_PACKED if packed else PREPARE).run(module, remarks=remarks)
 
-    What no accelerator takes of it afterwards is the fallback's.
+
+def rewrite_for(host: Host, module: IRModule, target: CompositeTarget) -> IRModule:
+    """Let the accelerators rewrite the graph, in order, before they are asked what they take.
 
     Raises:
         PluginError: A plugin failed, changed parameters or result type, or made a broken graph.
@@ -286,10 +293,7 @@ def rewrite_for(host: Host, module: IRModule, target: CompositeTarget) -> IRModu
 
 
 def _rewrite_graph(host: Host, module: IRModule, owner: Target) -> IRModule:
-    """Ask the owner of a kind for equivalent functions, if it wants to be asked.
-
-    These are ``main``, and those that control flow carries out.
-    """
+    """Ask the owner of a kind for functions equal to ``main`` and the bodies of control flow."""
     kind = owner.kind.name
     if not host.has_hook(kind, "rewrite_relay"):
         return module

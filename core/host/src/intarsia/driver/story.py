@@ -31,7 +31,6 @@ from intarsia_ir.partition.functions import rules_of_parts
 from intarsia_ir.partition.partition import PartitionResult
 from intarsia_ir.partition.report import check_gates
 from intarsia_ir.passes.base import Remarks
-from intarsia_ir.passes.prepare import PREPARE
 from intarsia_ir.tir.module import CodegenContext, Lowered
 from intarsia_runtime.artifact.plan import CallPlan, SizeGuard
 from intarsia_runtime.artifact.plan_walk import add_guards, guards_of_steps
@@ -145,10 +144,10 @@ def prepare(request: BuildRequest, module: IRModule) -> PrepareResult:
         check_static(module)
         check_budget(module, request.memory_limit)
     remarks = Remarks()
-    normalized = PREPARE.run(module, remarks=remarks)
+    normalized = stages.normalize(module, request.target, remarks)
     request.dump.module("prepared", request.annotated(normalized))
-    rewritten = stages.rewrite_for(request.host, normalized, request.target)
-    return PrepareResult(rewritten, tuple(remarks.found))
+    found = stages.rewrite_for(request.host, normalized, request.target)
+    return PrepareResult(found, tuple(remarks.found))
 
 
 def partition(request: BuildRequest, prepared: PrepareResult) -> PartitionResult:

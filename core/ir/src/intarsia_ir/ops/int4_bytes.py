@@ -16,6 +16,7 @@ four products up (``vpdpbusd``), a shift and the mask the next four. 64 columns 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from msgspec import Struct
@@ -26,7 +27,7 @@ from intarsia_runtime.errors import TypeRuleError
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
 from ..tir.buffer import Buffer, MemoryScope
-from ..tir.build import allocate, let, lets, load, parallel, seq, serial, unrolled
+from ..tir.build import allocate, let, lets, load, seq, serial, unrolled
 from ..tir.expr import (
     BinaryOp,
     PrimExpr,
@@ -35,14 +36,12 @@ from ..tir.expr import (
     cast,
     const,
     index,
-    maximum,
-    minimum,
 )
 from ..tir.func import PrimFunc
 from ..tir.stmt import Stmt
 from .arrays import Array
+from .block_tiles import COLUMNS, BlockTile, in_parts, in_stripes
 from .derivative import DERIVATIVES
-from .int4 import COLUMNS
 from .integer_forms import INTEGER_FORMS
 from .recurrent_loops import buffer_of, items, set_items, spread
 from .type_rules import operands, shape_text
@@ -69,16 +68,6 @@ def unpack_int4_words(words: Array) -> Array:
     packed = words.astype("<i4")[..., None].view(np.uint8)
     parts = np.stack([packed & 15, packed >> 4], axis=3)
     return parts.transpose(0, 2, 1, 3, 4).reshape(groups * COLUMNS, count * CODES_PER_WORD)
-
-
-class ByteTile(Struct, frozen=True):
-    """Rows and vectors of columns whose sums are in registers together.
-
-    A sum has two registers: of integers for a block, and of floats for all blocks.
-    """
-
-    rows: int
-    vectors: int
 
 
 class NibbleDot(Struct, frozen=True):
@@ -118,7 +107,7 @@ def _add(total: PrimExpr, codes: Sequence[PrimExpr], levels: Sequence[PrimExpr])
 PLAIN_DOT = NibbleDot(16, _split, _read, _add)
 """For a machine without such instructions."""
 
-_PLAIN_TILES = (ByteTile(2, 1), ByteTile(1, 1))
+_PLAIN_TILES = (BlockTile(2, 1), BlockTile(1, 1))
 
 
 @operator("nn.int4_byte_matmul", OpKind.OPAQUE)
@@ -189,12 +178,9 @@ class Int4ByteMatmul(Op):
 
     @staticmethod
     def tiled(
-        tiles: Sequence[ByteTile], dot: NibbleDot, attrs: Attrs, *types: TensorType
+        tiles: Sequence[BlockTile], dot: NibbleDot, attrs: Attrs, *types: TensorType
     ) -> PrimFunc:
-        """The loops for a machine; ``tiles`` from the most rows to one.
-
-        A tile that lacks a quarter of its rows or less computes the last one again.
-        """
+        """The loops for a machine; ``tiles`` from the most rows to one."""
         names = ("levels", "row_scales", "row_sums", "codes", "scales", "zeros")
         given = [buffer_of(name, each) for name, each in zip(names, types, strict=False)]
         count, stripes = given[0].shape[0], given[3].shape[0]
@@ -203,26 +189,8 @@ class Int4ByteMatmul(Op):
         zeros = rest[0] if rest else None
         product = _Product(levels, row_scales, row_sums, codes, scales, zeros, attrs.zero, out, dot)
 
-        def stripe(number: PrimExpr) -> Stmt:
-            parts: list[Stmt] = []
-            left, done = index(count), index(0)
-            for tile in tiles:
-                number_of = (left + tile.rows // 4) // tile.rows
-
-                def rows(at: PrimExpr, tile: ByteTile = tile, done: PrimExpr = done) -> Stmt:
-                    first, last = done + at * tile.rows, index(count) - 1
-                    chosen = [
-                        minimum(first + n, last) if tile.rows >= 4 else first + n
-                        for n in range(tile.rows)
-                    ]
-                    return product.tile(number, chosen, tile.vectors)
-
-                parts.append(serial(number_of, rows, "rows"))
-                done = done + number_of * tile.rows
-                left = maximum(left - number_of * tile.rows, 0)
-            return seq(*parts)
-
-        return PrimFunc("int4_byte_matmul", (*given, out), 1, parallel(stripes, stripe, "columns"))
+        body = in_stripes(count, stripes, tiles, product.tile)
+        return PrimFunc("int4_byte_matmul", (*given, out), 1, body)
 
 
 class _Product(Struct, frozen=True):
@@ -240,14 +208,7 @@ class _Product(Struct, frozen=True):
 
     def tile(self, number: PrimExpr, rows: Sequence[PrimExpr], vectors: int) -> Stmt:
         """Compute some rows of 64 columns, ``vectors`` of them at a time."""
-        names = [TirVar(f"row{n}", row.dtype) for n, row in enumerate(rows)]
-        lanes = self.dot.lanes
-
-        def part(at: PrimExpr) -> Stmt:
-            first = at * (vectors * lanes)
-            return self._sums(number, names, [first + v * lanes for v in range(vectors)])
-
-        return lets(names, rows, serial(COLUMNS // (vectors * lanes), part, "part"))
+        return in_parts(vectors, self.dot.lanes, partial(self._sums, number, rows))
 
     def _sums(
         self, number: PrimExpr, rows: Sequence[PrimExpr], columns: Sequence[PrimExpr]

@@ -49,3 +49,9 @@ _ORDER = """
 """
 
 PREPARE = Pipeline("prepare", tuple(map(load_pass, _ORDER.split())))
+
+PREPARE_PACKED = Pipeline(
+    "prepare",
+    tuple(map(load_pass, _ORDER.replace("fuse_quantize", "fuse_quantize pack_weights").split())),
+)
+"""For kinds that all run on the CPU, which multiply with weights of few bits as they are stored."""

@@ -21,8 +21,8 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Call, tensor_type
-from intarsia_ir.ops.int4 import COLUMNS
-from intarsia_ir.ops.int4_bytes import ByteTile, Int4ByteMatmul, NibbleDot
+from intarsia_ir.ops.block_tiles import COLUMNS, BlockTile
+from intarsia_ir.ops.int4_bytes import Int4ByteMatmul, NibbleDot
 from intarsia_ir.ops.recurrent_loops import spread
 from intarsia_ir.tir.expr import BinaryOp, PrimExpr, binary, const
 from intarsia_ir.tir.func import PrimFunc
@@ -38,10 +38,10 @@ from .tiling import CpuTiling
 _NIBBLES = 0x0F0F0F0F
 """The low half of each byte of a word."""
 
-_LARGE = (ByteTile(12, 1), ByteTile(8, 1), ByteTile(4, 2), ByteTile(2, 4), ByteTile(1, 4))
+_LARGE = (BlockTile(12, 1), BlockTile(8, 1), BlockTile(4, 2), BlockTile(2, 4), BlockTile(1, 4))
 """Tiles of 32 registers."""
 
-_SMALL = (ByteTile(4, 1), ByteTile(2, 1), ByteTile(1, 2))
+_SMALL = (BlockTile(4, 1), BlockTile(2, 1), BlockTile(1, 2))
 """Tiles of 16 registers."""
 
 

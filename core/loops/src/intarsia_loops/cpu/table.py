@@ -23,11 +23,11 @@ from intarsia_runtime.size import Dim
 
 from ..targets import LoopTarget
 from .bf16x2_schedules import Bf16x2Schedules
+from .block_matmul import BlockSchedules
 from .column_dense import ColumnDense, ColumnProduct, column_dense_loops
 from .conv import Convolution, conv_loops
 from .dense import dense_loops
 from .group import GroupOperands, anchored
-from .int4 import Int4Schedules
 from .int4_bytes import Int4ByteSchedules
 from .int8x4_schedules import Int8x4Schedules, Schedule
 from .loops import load
@@ -89,7 +89,7 @@ class Schedules(Struct, frozen=True):
                 "cpu.plane_conv": self.plane_conv,
                 "cpu.plane_depthwise": self.plane_depthwise,
                 **PoolSchedules(self.tiling_of).table(),
-                **Int4Schedules(self.tiling_of).table(),
+                **BlockSchedules(self.tiling_of).table(),
                 **Int4ByteSchedules(self.tiling_of).table(),
                 **RecurrentSchedules(self.tiling_of).table(),
                 **Bf16x2Schedules(self.tiling_of).table(),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of ``com.microsoft`` on weights of 2, 4 or 8 bits with a scale for each block.
 
-Weights must be stored in the model. Products in float32 with 4-bit weights of 32 columns or more
-keep them packed; other weights are dequantized when the model is read: a program has floats in
-their place, four times the bytes of 8-bit weights.
+Weights must be stored in the model. Rows of floats are multiplied with dequantized weights, which
+``passes/pack_weights.py`` leaves quantized; a model that allows bytes has them multiplied with
+4-bit weights.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from intarsia_ir.ops import (
     binary,
     compare,
     indexing,
-    int4,
     int4_bytes,
+    qnn,
     quantize_blocks,
+    reduce,
     slicing,
 )
 from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.ops.block_tiles import COLUMNS
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Size
@@ -50,17 +52,48 @@ def matmul_nbits(node: NodeContext) -> Expr:
     x, bias = node.input(0), node.optional(5)
     packed = _int4_weight(node)
     if packed is None:
-        weight = node.array(_matrix(node).astype(numpy_dtype(dtype_of(x))))
-        result = node.matmul(x, weight, transpose_b=True)
+        result = _product_with_blocks(node, x)
     else:
         sizes = sizes_of(x)
-        result = _int4_product(node, node.reshape(x, (prod(sizes[:-1]), sizes[-1])), packed)
+        result = _product_of_bytes(node, node.reshape(x, (prod(sizes[:-1]), sizes[-1])), packed)
         result = node.reshape(result, (*sizes[:-1], node.integer("N")))
     return result if bias is None else node.call(binary.Add, result, bias)
 
 
-def _matrix(node: NodeContext) -> np.ndarray:
-    """Return the weight ``[N, K]`` of MatMulNBits as float32."""
+def _product_with_blocks(node: NodeContext, x: Expr) -> Expr:
+    """Return the product with the dequantized weight, which a pass may leave quantized.
+
+    What zero points differ from whole numbers is multiplied with the sums of blocks of rows.
+    """
+    rows, columns, block = (node.integer(name) for name in ("N", "K", "block_size"))
+    levels, scales, zeros = _blocks(node)
+    blocks, kind = scales.shape[1], numpy_dtype(dtype_of(x))
+    if node.optional(4) is not None:
+        groups = _groups(node, columns, block)
+        flat = levels.reshape(rows, -1)[:, :columns].astype(np.float32)
+        weight = node.array(((flat - zeros[:, groups]) * scales[:, groups]).astype(kind))
+        return node.matmul(x, weight, transpose_b=True)
+    whole = np.clip(np.rint(zeros), 0, 255)
+    tables = (levels, scales[..., None], whole.astype(np.uint8)[..., None])
+    real = node.call(qnn.Dequantize, *(node.array(table) for table in tables))
+    weight = node.cast(node.reshape(real, (rows, blocks * block)), dtype_of(x))
+    *outer, depth = sizes_of(x)
+    if depth == columns != blocks * block:
+        widths = (*((0, 0) for _ in outer), (0, blocks * block - columns))
+        x = node.call(slicing.Pad, x, attrs=slicing.Pad.Attrs(widths=widths))
+    result = node.matmul(x, weight, transpose_b=True)
+    rest = (zeros - whole) * scales
+    if not np.any(rest):
+        return result
+    parts = node.reshape(x, (*outer, blocks, block))
+    attrs = reduce.Sum.Attrs(axes=(len(outer) + 1,), keepdims=False)
+    sums = node.call(reduce.Sum, parts, attrs=attrs)
+    apart = node.matmul(sums, node.array(rest.astype(kind)), transpose_b=True)
+    return node.call(binary.Subtract, result, apart)
+
+
+def _blocks(node: NodeContext) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return codes ``[N, blocks, block]``, uint8, and scales and zero points ``[N, blocks]``."""
     bits, block = _format(node, "bits"), node.integer("block_size")
     rows, columns = node.integer("N"), node.integer("K")
     if rows < 1 or columns < 1:
@@ -72,94 +105,71 @@ def _matrix(node: NodeContext) -> np.ndarray:
             f"weight {packed.shape} and scales {scales.shape} for [{rows}, {columns}] in blocks"
             f" of {block}"
         )
-    levels = _unpacked(packed.reshape(rows, -1), bits).astype(np.float32)
-    zeros = _zero_points(node, rows, blocks, bits)
-    groups = _groups(node, columns, block)
+    levels = _unpacked(packed.reshape(rows, -1), bits).reshape(rows, blocks, block)
     factors = scales.astype(np.float32).reshape(rows, blocks)
-    return (levels[:, :columns] - zeros[:, groups]) * factors[:, groups]
+    return levels, factors, _zero_points(node, rows, blocks, bits)
 
 
 class _Int4Weight(Struct, frozen=True):
     """A weight of 4 bits, columns in multiples of 64 and whole blocks.
 
     Attributes:
-        packed: Bytes of two codes, ``[N, K / 2]``.
+        codes: ``[N, K]``, uint8.
         scales: Of blocks, float32, ``[N, blocks]``; 0 in columns that the model does not have.
         zeros: Zero points of blocks, in the same way.
         block: Neighbours along K with a scale.
     """
 
-    packed: np.ndarray
+    codes: np.ndarray
     scales: np.ndarray
     zeros: np.ndarray
     block: int
 
 
 def _int4_weight(node: NodeContext) -> _Int4Weight | None:
-    """Return the weight if it stays packed.
-
-    That is one of 4 bits in float32, with 32 columns or more, and blocks of neighbours.
-    """
+    """Return the weight if rows may become bytes: of 4 bits, with whole zero points of blocks."""
     bits, block = _format(node, "bits"), node.integer("block_size")
     rows, columns = node.integer("N"), node.integer("K")
-    scales = node.required_value(2, "its scales")
-    shape = sizes_of(node.input(0))
     plain = bits == 4 and node.optional(4) is None and dtype_of(node.input(0)) is DType.FLOAT32
-    if not plain or 2 * rows < int4.COLUMNS or columns < 1:
+    in_bytes = node.integer("accuracy_level", 0) == _IN_BYTES
+    if not plain or not in_bytes or 2 * rows < COLUMNS or sizes_of(node.input(0))[-1] != columns:
         return None
-    blocks, packed = -(-columns // block), node.required_value(1, "the weight")
-    size = rows * blocks * block
-    if packed.size * 2 != size or scales.size != rows * blocks or shape[-1] != columns:
+    levels, factors, zeros = _blocks(node)
+    if np.any((zeros != np.floor(zeros)) | (zeros < 0) | (zeros > 255)):
         return None
-    factors = scales.astype(np.float32).reshape(rows, blocks)
-    tables = (packed.reshape(rows, -1), factors, _zero_points(node, rows, blocks, bits))
-    missing = -rows % int4.COLUMNS
-    packed, factors, zeros = (np.pad(table, ((0, missing), (0, 0))) for table in tables)
+    tables = (levels.reshape(rows, -1), factors, zeros)
+    codes, factors, zeros = (np.pad(each, ((0, -rows % COLUMNS), (0, 0))) for each in tables)
     zeros[rows:] = zeros[0]
-    return _Int4Weight(packed, factors, zeros, block)
+    return _Int4Weight(codes, factors, zeros, block)
 
 
-def _int4_product(node: NodeContext, rows: Expr, weight: _Int4Weight) -> Expr:
-    """Return the product of rows ``[M, K]`` with a packed weight.
-
-    It is one of integers if the model allows that, and zero points are whole numbers.
-    """
-    outputs, scales = node.integer("N"), weight.scales
-    missing = 2 * weight.packed.shape[1] - node.integer("K")
+def _product_of_bytes(node: NodeContext, rows: Expr, weight: _Int4Weight) -> Expr:
+    """Return the product of rows ``[M, K]``, as bytes, with a packed weight."""
+    outputs, missing = node.integer("N"), weight.codes.shape[1] - node.integer("K")
     if missing:
         attrs = slicing.Pad.Attrs(widths=((0, 0), (0, missing)))
         rows = node.call(slicing.Pad, rows, attrs=attrs)
-    zeros = weight.zeros
-    is_whole = np.all((zeros == np.floor(zeros)) & (zeros >= 0) & (zeros <= 255))
-    if node.integer("accuracy_level", 0) == _IN_BYTES and is_whole:
-        result = _product_of_bytes(node, rows, weight)
-    else:
-        tables = (weight.packed, scales, scales * zeros)
-        result = node.call(int4.Int4Matmul, rows, *(node.array(_by_group(t)) for t in tables))
-    if outputs == len(scales):
+    blocks = quantize_blocks.QuantizeBlocks.Attrs(block=weight.block)
+    made = node.call(quantize_blocks.QuantizeBlocks, rows, attrs=blocks)
+    levels, row_scales, row_sums = (get_item(made, n) for n in range(3))
+    words = int4_bytes.pack_int4_words(weight.codes)
+    given = [node.array(words), node.array(_by_group(weight.scales))]
+    zero = int(weight.zeros.flat[0])
+    if np.any(weight.zeros != zero):
+        given.append(node.array(_by_group(weight.zeros.astype(np.uint8))))
+    product = int4_bytes.Int4ByteMatmul.Attrs(zero=zero)
+    operands = levels, row_scales, row_sums, *given
+    result = node.call(int4_bytes.Int4ByteMatmul, *operands, attrs=product)
+    if outputs == len(weight.scales):
         return result
     end = (extents(sizes_of(rows))[0], outputs)
     attrs = slicing.StridedSlice.Attrs(begin=(0, 0), end=end, strides=(1, 1))
     return node.call(slicing.StridedSlice, result, attrs=attrs)
 
 
-def _product_of_bytes(node: NodeContext, rows: Expr, weight: _Int4Weight) -> Expr:
-    """Return the product of rows in bytes with a packed weight."""
-    attrs = quantize_blocks.QuantizeBlocks.Attrs(block=weight.block)
-    made = node.call(quantize_blocks.QuantizeBlocks, rows, attrs=attrs)
-    levels, row_scales, row_sums = (get_item(made, n) for n in range(3))
-    words = int4_bytes.pack_int4_words(_unpacked(weight.packed, 4))
-    given = [node.array(words), node.array(_by_group(weight.scales))]
-    zero = int(weight.zeros.flat[0])
-    if np.any(weight.zeros != zero):
-        given.append(node.array(_by_group(weight.zeros.astype(np.uint8))))
-    product = int4_bytes.Int4ByteMatmul.Attrs(zero=zero)
-    return node.call(int4_bytes.Int4ByteMatmul, levels, row_scales, row_sums, *given, attrs=product)
-
-
 def _by_group(table: np.ndarray) -> np.ndarray:
     """Return ``[N, n]`` as ``[N / 64, n, 64]``."""
-    parts = table.reshape(-1, int4.COLUMNS, table.shape[1])
+    parts = table.reshape(-1, COLUMNS, table.shape[1])
     return np.ascontiguousarray(parts.transpose(0, 2, 1))
 
 

@@ -19,6 +19,7 @@ from ..context import Narrow, NodeContext
 from ..tensors import element_type, stored_name
 from .linear import product
 from .narrow import dequantize_narrow, quantize_narrow
+from .stored_weight import stored_weight
 from .window import padded, read_window
 
 
@@ -28,6 +29,9 @@ def dequantize(node: NodeContext) -> Expr:
     stored = node.stored(0)
     output = node.integer("output_dtype", 0)
     wanted = element_type(output, str(node.span)) if output else dtype_of(scale)
+    found = stored_weight(node, wanted, _parameter)
+    if found is not None:
+        return found
     scale = _parameter(node, scale)
     if stored is not None:
         zero = None if node.optional(2) is None else _parameter(node, node.input(2))

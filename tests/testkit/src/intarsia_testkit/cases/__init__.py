@@ -33,7 +33,7 @@ _TABLES = (
     structure_cases.tree_cases,
     structure_cases.coupling_cases,
     structure_cases.int4_byte_cases,
-    structure_cases.int4_cases,
+    structure_cases.block_cases,
     structure_cases.random_cases,
     structure_cases.ngram_cases,
     structure_cases.matrix_cases,

@@ -228,19 +228,19 @@ def matrix_cases() -> Iterator[Case]:
             yield Case(name, (x[..., ::-1].copy(),))
 
 
-def int4_cases() -> Iterator[Case]:
-    """``nn.int4_matmul``: rows of each tile and none, one block and several."""
+def block_cases() -> Iterator[Case]:
+    """``nn.block_matmul``: rows of each tile and none, one block and several, with shifts."""
     rng = np.random.default_rng(12)
-    for rows, depth, blocks, groups in (
-        (0, 32, 2, 1),
-        (1, 32, 1, 2),
-        (7, 64, 4, 1),
-        (15, 32, 2, 1),
+    for bits, (rows, depth, blocks, groups) in product(
+        (4, 8), ((0, 32, 2, 1), (1, 32, 1, 2), (7, 64, 4, 1), (15, 32, 2, 1), (3, 1024, 4, 1))
     ):
         x = random_array(rng, (rows, depth), "float32")
-        codes = rng.integers(0, 256, (groups, depth // 2, 64)).astype(np.uint8)
+        words = rng.integers(-(2**31), 2**31, (groups, 4, depth * bits // 32, 16))
         scales, shifts = (random_array(rng, (groups, blocks, 64), "float32") for _ in range(2))
-        yield Case("nn.int4_matmul", (x, codes, scales, shifts))
+        given = (x, words.astype(np.int32), scales)
+        sums = x.reshape(rows, blocks, depth // blocks).sum(axis=2)
+        yield Case("nn.block_matmul", given, {"bits": bits})
+        yield Case("nn.block_matmul", (*given, shifts, sums), {"bits": bits})
 
 
 def int4_byte_cases() -> Iterator[Case]:

@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GEMM with 4-bit weights on CPUs: few rows by the loops of ``ops/int4.py``, many by panels.
+"""GEMM with weights of 4 and 8 bits in blocks: few rows in registers, many by panels.
 
-Of few rows, codes become floats in registers: 4 rows and 16 accumulators of 16 lanes; machines with
-fewer lanes take default loops. From 20 rows on that costs more than to write the floats of a
-block of columns down once, and to multiply all rows with them::
+A vector of codes becomes floats by a mask and a multiply-add (AVX-512: ``vpternlogd``, then
+``vfmadd``), which all rows of a tile share: with 12 rows, 12 of 14 instructions of the inner loop
+multiply weights. Elements of rows are operands in memory, broadcast.
 
-    parallel: blocks of 32 columns
+- 32 registers: 12 rows of one vector take twice 12 sums (of a block, and of all blocks), a word, a
+  code and constants. One row is bound by memory, and takes four vectors with two sums each, so that
+  8 multiply-adds are in progress.
+- 16 registers: 5 rows of one vector take 10 sums, a word and a code; constants come from memory.
+
+From 32 rows on it costs less to write the floats of two vectors of columns down once, and to
+multiply all rows with them by the register tile of other products::
+
+    parallel: two vectors of columns
       for part of K:                       # panel [1024, 32]: 128 KiB of the second-level cache
         panel = codes * scales - shifts
         for tile of rows:                  # micro_kernel.py: sums go on from the part before
@@ -20,10 +28,13 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Call, tensor_type
-from intarsia_ir.ops.int4 import COLUMNS, Int4Matmul, Int4Tile, nibble
+from intarsia_ir.ops.block_matmul import BlockMatmul
+from intarsia_ir.ops.block_product import code_of
+from intarsia_ir.ops.block_tiles import COLUMNS, LINE, BlockTile
 from intarsia_ir.ops.recurrent_loops import items, set_items
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, cast, const, index, minimum
+from intarsia_ir.tir.build import lets
+from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar, const, index, minimum
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.stmt import Allocate, IfStmt, LetStmt, Stmt
@@ -36,8 +47,15 @@ from .loops import copy_rows, load, parallel, seq, serial, store
 from .micro_kernel import register_tile
 from .tiling import CpuTiling
 
-_MANY = 20
-"""Rows from which on floats of a block of weights are written down."""
+_LARGE = (BlockTile(12, 1), BlockTile(8, 1), BlockTile(4, 2), BlockTile(2, 4), BlockTile(1, 4))
+"""Tiles of 32 registers."""
+
+_SMALL = (BlockTile(5, 1), BlockTile(2, 2), BlockTile(1, 4))
+"""Tiles of 16 registers."""
+
+
+_MANY = 32
+"""Rows from which on floats of a part of the weight are written down."""
 
 _DEPTH = 1024
 """Most of K in a panel."""
@@ -46,8 +64,8 @@ _TILES = (7, 4)
 """Rows of tiles behind the largest."""
 
 
-class Int4Schedules(Struct, frozen=True):
-    """Schedules of products with weights of 4 bits.
+class BlockSchedules(Struct, frozen=True):
+    """Schedules of products of floats with weights in blocks.
 
     Attributes:
         tiling_of: ``tiling_of(target, dtype)``: the register tile for elements of a type.
@@ -57,28 +75,34 @@ class Int4Schedules(Struct, frozen=True):
 
     def table(self) -> Mapping[str, Schedule]:
         """Return operator name to its schedule."""
-        return MappingProxyType({"nn.int4_matmul": self.product})
+        return MappingProxyType({"nn.block_matmul": self.product})
 
     def product(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
-        """``nn.int4_matmul``; ``None`` where vectors have fewer than 16 elements."""
+        """``nn.block_matmul``; ``None`` where there are no vectors."""
         call, tiling = group.function.body, self.tiling_of(target, DType.FLOAT32)
-        if not isinstance(call, Call) or tiling.lanes < 16:
+        if not isinstance(call, Call) or not isinstance(call.attrs, BlockMatmul.Attrs):
             return None
-        few = Int4Matmul.tiled(Int4Tile(4, 16), *(tensor_type(each) for each in call.args))
-        rows, many = index(few.params[0].shape[0]), _Panels(tiling, *few.params).loops()
+        if tiling.lanes < 4 or COLUMNS % (4 * tiling.lanes):
+            return None
+        tiles = _LARGE if tiling.rows > 8 else _SMALL
+        few = BlockMatmul.tiled(tiles, tiling.lanes, call.attrs, *map(tensor_type, call.args))
+        x, codes, scales, *more, out = few.params
+        rows, shifts = index(x.shape[0]), more[0] if more else None
+        many = _Panels(tiling, call.attrs.bits, x, codes, scales, shifts, out).loops()
         if isinstance(rows, IntImm):
             return replace(few, body=many) if rows.value >= _MANY else few
         return replace(few, body=IfStmt(rows < _MANY, few.body, many))
 
 
 class _Panels(Struct, frozen=True):
-    """A product of many rows; the buffers are those of ``nn.int4_matmul``."""
+    """A product of many rows; the buffers are those of ``nn.block_matmul``."""
 
     tiling: CpuTiling
+    bits: int
     x: Buffer
     codes: Buffer
     scales: Buffer
-    shifts: Buffer
+    shifts: Buffer | None
     out: Buffer
 
     @property
@@ -127,23 +151,37 @@ class _Panels(Struct, frozen=True):
     def _written(self, panel: Buffer, place: tuple[PrimExpr, PrimExpr], low: PrimExpr) -> Stmt:
         """Write the floats of weights down, from the one at ``low`` on."""
         (stripe, first), lanes, block = place, self.tiling.lanes, self._block
+        each = self.x.shape[1] // self.codes.shape[2]
 
         def of_block(b: PrimExpr) -> Stmt:
-            def pair(at: PrimExpr) -> Stmt:
-                row, stmts = b * (block // 2) + at, list[Stmt]()
-                for v in range(0, self._width, lanes):
-                    read = items(self.codes, stripe, low // 2 + row, first + v, lanes)
-                    code = cast(read, DType.INT32)
-                    scale, shift = (
-                        items(buffer, stripe, low // block + b, first + v, lanes)
-                        for buffer in (self.scales, self.shifts)
-                    )
-                    for half in range(2):
-                        weight = nibble(code, half) * scale - shift
-                        stmts.append(set_items(panel, row * 2 + half, index(v), weight))
+            tables = [self.scales] if self.shifts is None else [self.scales, self.shifts]
+            names = [
+                [TirVar(f"table{v}_{n}", DType.FLOAT32, lanes) for n in range(len(tables))]
+                for v in range(0, self._width, lanes)
+            ]
+            values = [
+                items(table, stripe, low // block + b, first + v, lanes)
+                for v in range(0, self._width, lanes)
+                for table in tables
+            ]
+
+            def word(at: PrimExpr) -> Stmt:
+                row, stmts = b * (block // each) + at, list[Stmt]()
+                for v, (scale, *shift) in zip(range(0, self._width, lanes), names, strict=True):
+                    column = first + v
+                    place = stripe, column // LINE, low // each + row, column % LINE
+                    read = items(self.codes, *place, lanes)
+                    word = TirVar(f"word{v}", DType.INT32, lanes)
+                    parts: list[Stmt] = []
+                    for n in range(each):
+                        weight = code_of(word, n, self.bits) * scale
+                        weight = weight - shift[0] if shift else weight
+                        parts.append(set_items(panel, row * each + n, index(v), weight))
+                    stmts.append(LetStmt(word, read, seq(*parts)))
                 return seq(*stmts)
 
-            return serial(block // 2, pair, "pair")
+            flat = [name for own in names for name in own]
+            return lets(flat, values, serial(block // each, word, "word"))
 
         return serial(panel.shape[0] // block, of_block, "block")
 

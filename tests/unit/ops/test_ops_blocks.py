@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with weights of 4 bits as operators, against the weight in floats or in integers."""
+"""Products with weights in blocks as operators, against the weight in floats or in integers."""
 
 from __future__ import annotations
 
@@ -8,50 +8,77 @@ import pytest
 
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.block_matmul import pack_block_words, unpack_block_words
 from intarsia_ir.ops.int4_bytes import pack_int4_words, unpack_int4_words
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
 
 
+@pytest.mark.parametrize("has_shifts", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize(
     ("rows", "depth", "blocks", "groups"), [(1, 32, 1, 2), (6, 96, 3, 1), (13, 32, 2, 1)]
 )
-def test_a_product_with_blocks_of_4_bits(
-    check_operator, rows: int, depth: int, blocks: int, groups: int
+def test_a_product_of_floats_with_a_weight_in_blocks(
+    check_operator, rows: int, depth: int, blocks: int, groups: int, bits: int, has_shifts: bool
 ) -> None:
     rng = np.random.default_rng(rows)
     x = rng.standard_normal((rows, depth)).astype(np.float32)
-    levels = rng.integers(0, 16, (64 * groups, depth)).astype(np.uint8)
-    scales = rng.standard_normal((64 * groups, blocks)).astype(np.float32)
-    zeros = rng.integers(0, 16, (64 * groups, blocks)).astype(np.float32)
-    block = depth // blocks
+    levels = rng.integers(0, 1 << bits, (64 * groups, depth)).astype(np.uint8)
+    scales = (rng.standard_normal((64 * groups, blocks)) / (1 << bits)).astype(np.float32)
+    zeros = rng.integers(0, 1 << bits, (64 * groups, blocks)).astype(np.float32)
+    middle, block = 1 << bits - 1, depth // blocks
+    if not has_shifts:
+        zeros[:] = middle
     weight = (levels - np.repeat(zeros, block, 1)) * np.repeat(scales, block, 1)
-    codes = levels[:, ::2] | levels[:, 1::2] << 4
-    by_group = [
-        np.ascontiguousarray(table.reshape(groups, 64, -1).transpose(0, 2, 1))
-        for table in (codes, scales, zeros * scales)
-    ]
-    check_operator([x @ weight.T], "nn.int4_matmul", x, *by_group)
+
+    def by_stripe(table: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(table.reshape(groups, 64, blocks).transpose(0, 2, 1))
+
+    given = [x, pack_block_words(levels, bits), by_stripe(scales)]
+    if has_shifts:
+        sums = x.reshape(rows, blocks, block).sum(axis=2)
+        given += [by_stripe((zeros - middle) * scales), sums]
+    check_operator([x @ weight.T], "nn.block_matmul", *given, bits=bits)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_words_of_a_block_are_lines_of_sixteen_columns(bits: int) -> None:
+    codes = np.random.default_rng(4).integers(0, 1 << bits, (128, 24)).astype(np.uint8)
+    words, each = pack_block_words(codes, bits), 32 // bits
+    assert words.shape == (2, 4, 24 // each, 16)
+    assert int(words[1, 2, 2, 5]) & 0xFFFFFFFF == sum(
+        int(codes[64 + 32 + 5, 2 * each + n]) << bits * n for n in range(each)
+    )
+    np.testing.assert_array_equal(unpack_block_words(words, bits), codes)
 
 
 @pytest.mark.parametrize(
-    ("x", "codes", "scales"),
+    "change",
     [
-        ((2, 32), (1, 8, 64), (1, 2, 64)),
-        ((2, 32), (1, 16, 32), (1, 2, 64)),
-        ((2, 32), (1, 16, 64), (1, 3, 64)),
-        ((2, 2, 32), (1, 16, 64), (1, 2, 64)),
-        ((2, 32), (1, 16, 64), (1, 0, 64)),
+        {0: TensorType((2, 2, 32), DType.FLOAT32)},
+        {0: TensorType((2, 32), DType.FLOAT64)},
+        {1: TensorType((1, 4, 8, 16), DType.INT32)},
+        {1: TensorType((1, 4, 4, 16), DType.UINT8)},
+        {2: TensorType((1, 3, 64), DType.FLOAT32)},
+        {2: TensorType((1, 0, 64), DType.FLOAT32)},
+        {3: TensorType((1, 1, 64), DType.FLOAT32)},
+        {4: TensorType((3, 2), DType.FLOAT32)},
     ],
 )
-def test_sizes_that_are_no_blocks_are_refused(
-    x: tuple[int, ...], codes: tuple[int, ...], scales: tuple[int, ...]
-) -> None:
-    operator = OPERATORS["nn.int4_matmul"]
-    kinds = [TensorType(x, DType.FLOAT32), TensorType(codes, DType.UINT8)]
-    kinds += [TensorType(scales, DType.FLOAT32)] * 2
+def test_sizes_that_are_no_blocks_are_refused(change: dict[int, TensorType]) -> None:
+    operator = OPERATORS["nn.block_matmul"]
+    types = {
+        0: TensorType((2, 32), DType.FLOAT32),
+        1: TensorType((1, 4, 4, 16), DType.INT32),
+        2: TensorType((1, 2, 64), DType.FLOAT32),
+        3: TensorType((1, 2, 64), DType.FLOAT32),
+        4: TensorType((2, 2), DType.FLOAT32),
+    }
+    attrs = operator.Attrs(bits=4)
+    assert operator.type_rule(attrs, *types.values()).shape == (2, 64)
     with pytest.raises(TypeRuleError, match="are no rows and blocks of 4 bits"):
-        operator.type_rule(operator.Attrs(), *kinds)
+        operator.type_rule(attrs, *{**types, **change}.values())
 
 
 def test_rows_in_bytes_have_a_scale_for_each_block(check_operator) -> None:
