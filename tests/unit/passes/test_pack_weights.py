@@ -123,6 +123,18 @@ def test_other_weights_become_floats(sizes, block, axis) -> None:
     np.testing.assert_allclose(found, x @ weight, rtol=1e-4, atol=1e-4)
 
 
+def test_a_product_of_two_inputs_stays() -> None:
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [info("x", TensorProto.FLOAT, ["M", "K"]), info("w", TensorProto.FLOAT, ["K", "N"])],
+        [info("y", TensorProto.FLOAT, ["M", "N"])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    assert names_of(PREPARE_PACKED.run(from_onnx(model))) == {"matmul"}
+
+
 def test_elsewhere_than_on_the_cpu_weights_become_floats() -> None:
     model, _ = weight_only("INT8", (64, 64), 16)
     assert names_of(PREPARE.run(from_onnx(model), check=True)) == {"matmul"}

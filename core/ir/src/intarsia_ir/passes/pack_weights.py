@@ -126,7 +126,7 @@ def _product(node: Call, x: Expr, given: _Operands) -> Expr:
 
 def _operands(weight: Expr, *, columns_first: bool) -> _Operands | None:
     """Return the constants of a weight ``[K, N]`` or ``[N, K]``; ``None`` if it stays as it is."""
-    if tensor_type(weight).rank != 2:
+    if tensor_type(weight).rank != 2 or not tensor_type(weight).is_static:
         return None
     while isinstance(weight, Call) and isinstance(weight.attrs, Transpose.Attrs):
         columns_first = columns_first is not (weight.attrs.axes == (1, 0))
