@@ -90,3 +90,13 @@ def test_what_a_condition_guards_is_not_read_in_front(guarded: bool) -> None:
     found, bound = hoisted_places(value, column)
     assert (found is value, len(bound)) == (guarded, 0 if guarded else 1)
     assert guarded is isinstance(found, IfThenElse)
+
+
+@pytest.mark.parametrize("dtype", [DType.UINT8, DType.INT8])
+def test_loops_over_a_table_of_bytes_have_vectors_where_the_backend_looks_them_up(dtype) -> None:
+    kinds = (TensorType((3, 64), dtype), TensorType((256,), DType.UINT8))
+    x, table = (Var(name, kind) for name, kind in zip("xt", kinds, strict=True))
+    stages = stages_of(function_of(apply("qnn.lookup", x, table)))
+    for byte_tables in (False, True):
+        text = print_func(default_loops("kernel", stages, byte_tables=byte_tables))
+        assert ("vectorized" in text) is byte_tables, text

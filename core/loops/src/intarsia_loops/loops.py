@@ -35,17 +35,20 @@ PARALLEL_WORK = 65_536
 class _KernelMemory(Struct):
     """Where each tensor of a kernel lives, and how many leading indices its buffer leaves out.
 
-    ``overlap`` is that of :func:`default_loops`; ``in_place`` has outputs that are computed from
-    what lies in their buffers.
+    ``overlap`` and ``byte_tables`` are as of :func:`default_loops`; ``in_place`` has outputs that
+    are computed from what lies in their buffers.
     """
 
     buffers: dict[Tensor, Buffer]
     dropped: dict[Tensor, int]
     overlap: bool
+    byte_tables: bool
     in_place: frozenset[Tensor] = frozenset()
 
 
-def default_loops(name: str, stages: Stages, *, overlap: bool = False) -> PrimFunc:
+def default_loops(
+    name: str, stages: Stages, *, overlap: bool = False, byte_tables: bool = False
+) -> PrimFunc:
     """Turn tensor expressions into a kernel.
 
     Stages that go row by row share one loop over rows and keep their temporaries on the stack;
@@ -57,9 +60,10 @@ def default_loops(name: str, stages: Stages, *, overlap: bool = False) -> PrimFu
         stages: What it computes.
         overlap: Whether the elements of a row that fill no vector are computed by one that overlaps
             the one before, which pays where a vector costs as much as one element.
+        byte_tables: Whether the backend looks up vectors of bytes in tables of 256 bytes.
     """
     stages = collapse(stages)
-    memory = _KernelMemory({}, {}, overlap)
+    memory = _KernelMemory({}, {}, overlap, byte_tables)
     params = [_global(tensor, f"p{n}") for n, tensor in enumerate(stages.inputs)]
     memory.buffers.update(zip(stages.inputs, params, strict=True))
     outputs = [_global(tensor, f"out{n}") for n, tensor in enumerate(stages.outputs)]
@@ -185,6 +189,7 @@ def _nest(
         lanes=max(1, VECTOR_BYTES // max(stage.dtype.bytes, _widest(body))),
         parallel=parallel,
         overlap=memory.overlap and stage not in memory.in_place,  # else elements come twice
+        byte_tables=memory.byte_tables,
     )
     match body:
         case Reduction():

@@ -107,6 +107,7 @@ class Nest(Struct, frozen=True):
         lanes: Elements of a vector.
         parallel: Whether outer loops run on several threads.
         overlap: Whether what fills no vector is computed by one that overlaps the one before.
+        byte_tables: Whether vectors of bytes are looked up in tables of 256 bytes.
     """
 
     axes: tuple[Axis, ...]
@@ -115,6 +116,7 @@ class Nest(Struct, frozen=True):
     lanes: int
     parallel: bool
     overlap: bool = False
+    byte_tables: bool = False
 
     def _indices(self, last: PrimExpr | None) -> tuple[PrimExpr, ...]:
         """Return the place in the buffer, with ``last`` as the innermost index."""
@@ -140,7 +142,7 @@ class Nest(Struct, frozen=True):
         def store(at: PrimExpr) -> Stmt:
             return Store(self.buffer, self._indices(at), substitute(value, {last.var: at}))
 
-        if not vectorizes(value, last.var):
+        if not vectorizes(value, last.var, byte_tables=self.byte_tables):
             ranges = split_ranges(value, last)
             if ranges is not None and any(vectorizes(part.value, last.var) for part in ranges):
                 return self._outer(Seq(tuple([self._range(part, last) for part in ranges])))
@@ -476,6 +478,7 @@ class _Shifted(Struct, frozen=True):
             self.nest.lanes,
             self.nest.parallel,
             self.nest.overlap,
+            self.nest.byte_tables,
         )
         return _shift_stores(inner.elementwise(value), self.nest.buffer, self.dimension, self.start)
 

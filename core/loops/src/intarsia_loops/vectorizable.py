@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import (
     Binary,
     BinaryOp,
     CallTarget,
+    CastExpr,
     IfThenElse,
     IntImm,
     Load,
@@ -16,18 +18,23 @@ from intarsia_ir.tir.expr import (
     Read,
     TirVar,
 )
-from intarsia_ir.tir.tensor import Axis
+from intarsia_ir.tir.tensor import Axis, Tensor
 from intarsia_ir.tir.walk import children, post_order, rewrite
 
 MAX_STEP = 8
 """Most neighbours that are written out because they read one place."""
 
 
-def vectorizes(value: PrimExpr, var: TirVar) -> bool:
+def vectorizes(value: PrimExpr, var: TirVar, *, byte_tables: bool = False) -> bool:
     """Whether ``value`` has a vector form along ``var``.
 
     True when every load varies along its last dimension only, by a constant stride, and no guard
     depends on ``var``.
+
+    Args:
+        value: Of an element.
+        var: The loop variable.
+        byte_tables: Whether vectors of bytes are looked up in tables of 256 bytes.
     """
     varying: set[PrimExpr] = set()
     strides = _Strides(var)
@@ -40,7 +47,8 @@ def vectorizes(value: PrimExpr, var: TirVar) -> bool:
             case Load() | Read():
                 if any(index in varying for index in node.indices[:-1]):
                     return False
-                if strides.of(node.indices[-1]) is None:
+                is_table = byte_tables and looked_up(node) is not None
+                if not is_table and strides.of(node.indices[-1]) is None:
                     return False
             case IfThenElse():
                 if node.condition in varying:
@@ -50,6 +58,26 @@ def vectorizes(value: PrimExpr, var: TirVar) -> bool:
             case _:
                 pass
     return True
+
+
+def looked_up(node: PrimExpr) -> PrimExpr | None:
+    """Return the byte that a load looks up in a table of 256 bytes, as of ``qnn.lookup``.
+
+    ``None`` of any other expression.
+    """
+    match node:
+        case Load(buffer=Buffer(shape=(256,)), indices=(place,)) if node.dtype.bits == 8:
+            pass
+        case Read(tensor=Tensor(shape=(256,)), indices=(place,)) if node.dtype.bits == 8:
+            pass
+        case _:
+            return None
+    added = 0
+    if isinstance(place, Binary) and place.op is BinaryOp.ADD and isinstance(place.b, IntImm):
+        place, added = place.a, place.b.value
+    if not isinstance(place, CastExpr) or place.value.dtype.bits != 8:
+        return None
+    return place.value if added == (128 if place.value.dtype.is_signed else 0) else None
 
 
 class _Strides:

@@ -106,6 +106,9 @@ LOAD_SIGNED_PAIR = "llvm.pair.signed"
 DOT_OF_PAIRS = "llvm.pair.dot"
 """``dot(sum, a, b)``: ``sum`` and two products, of signed halves of ``a`` and ``b``."""
 
+LOOK_UP = "llvm.lookup"
+"""Bytes of a table of 256 by the bytes of a vector; its arguments: these, and the first load."""
+
 PREFETCH = "llvm.prefetch"
 """Ask for an element ahead of its use; its argument is the load, its result means nothing."""
 
@@ -170,6 +173,7 @@ FUNCTIONS = {
     },
     **dict.fromkeys((MAGNITUDES, *MASKS), CodegenSignature(1, frozenset({DType.INT32}))),
     **dict.fromkeys(SPLATS, CodegenSignature(1)),
+    LOOK_UP: CodegenSignature(2, _QUARTERS, _QUARTERS),
     THREAD_SLOT: CodegenSignature(1, result=frozenset({INDEX})),
     PREFETCH: CodegenSignature(1, result=frozenset({DType.BOOL})),
     **dict.fromkeys((*EXCHANGES, *DEINTERLEAVE), CodegenSignature(2)),

@@ -68,3 +68,11 @@ class CodegenMachine(NamedTuple):
         if self.registers == 32:
             return 32 if "+avx512bw" in features else 0
         return 8 if "+avx2" in features else 0
+
+    @property
+    def byte_tables(self) -> int:
+        """What looks up bytes in tables: 2 is ``vpermi2b``, 1 is ``vpermi2w``; 0 if neither is."""
+        features = self.features.split(",")
+        if self.registers < 32 or self.lanes < 16 or "+avx512bw" not in features:
+            return 0
+        return 2 if "+avx512vbmi" in features else 1

@@ -41,6 +41,7 @@ X86_FEATURES = {
     "avx512dq": "avx512dq",
     "avx512vl": "avx512vl",
     "avx512vnni": "avx512_vnni",
+    "avx512vbmi": "avx512vbmi",
     "avx512bf16": "avx512_bf16",
     "amx-tile": "amx_tile",
     "amx-int8": "amx_int8",
@@ -51,7 +52,6 @@ X86_OTHERS = {
     "avx512bitalg": "avx512_bitalg",
     "avx512fp16": "avx512_fp16",
     "avx512ifma": "avx512ifma",
-    "avx512vbmi": "avx512vbmi",
     "avx512vbmi2": "avx512_vbmi2",
     "avx512vpopcntdq": "avx512_vpopcntdq",
     "pclmul": "pclmulqdq",
@@ -68,7 +68,9 @@ _V3_VNNI = (*_V3, "avxvnni")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _VNNI = (*_V4, "avx512vnni")
 _BF16 = (*_VNNI, "avx512bf16")
-_AMX = (*_BF16, "amx-tile", "amx-int8", "amx-bf16")
+_VBMI = (*_VNNI, "avx512vbmi")
+_ZNVER4 = (*_VBMI, "avx512bf16")
+_AMX = (*_ZNVER4, "amx-tile", "amx-int8", "amx-bf16")
 
 X86_CPUS = {
     "x86-64": (),
@@ -85,10 +87,10 @@ X86_CPUS = {
     "skylake-avx512": _V4,
     "cascadelake": _VNNI,
     "cooperlake": _BF16,
-    "icelake-client": _VNNI,
-    "icelake-server": _VNNI,
-    "tigerlake": _VNNI,
-    "rocketlake": _VNNI,
+    "icelake-client": _VBMI,
+    "icelake-server": _VBMI,
+    "tigerlake": _VBMI,
+    "rocketlake": _VBMI,
     "sapphirerapids": _AMX,
     "emeraldrapids": _AMX,
     "graniterapids": _AMX,
@@ -107,8 +109,8 @@ X86_CPUS = {
     "znver1": _V3,
     "znver2": _V3,
     "znver3": _V3,
-    "znver4": _BF16,
-    "znver5": _BF16,
+    "znver4": _ZNVER4,
+    "znver5": _ZNVER4,
 }
 """x86 processors by LLVM's name: what code for them may use."""
 

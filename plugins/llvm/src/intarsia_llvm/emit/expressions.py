@@ -43,6 +43,7 @@ from .arithmetic import (
 )
 from .bounds import lower_bound
 from .builtin import emit_intrinsic, emit_reduction
+from .byte_tables import emit_lookup, table_of
 from .conversions import emit_cast
 from .half import narrow_to_bfloat, narrow_to_half, widen_bfloat, widen_half
 from .positions import Position, position
@@ -144,6 +145,10 @@ class Expressions(Struct):
                 return self._load_pair(first, "zext", 2)
             case CallTarget(kind="llvm", function="llvm.pair.signed", args=(Load() as first,)):
                 return self._load_pair(first, "sext", 1)
+            case CallTarget(kind="llvm", function="llvm.lookup", args=(byte, _)):
+                first = table_of(expr)
+                pointer = self.address(first.buffer, first.indices)
+                return emit_lookup(w, expr, self.value(byte), pointer, self.buffers[first.buffer])
             case CallTarget():
                 return emit_target_call(w, expr, [self.value(arg) for arg in expr.args])
             case Ramp():

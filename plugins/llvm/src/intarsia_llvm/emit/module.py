@@ -30,6 +30,7 @@ from ..intrinsics.expand import RULES, expand_intrinsics
 from ..machine import CodegenMachine
 from ..optimize import SCHEDULED
 from ..target import is_x86
+from .byte_tables import with_byte_tables
 from .checks import CHECK_TEXT, ModuleConstants
 from .entry import emit_main, emit_wrapper
 from .kernels import emit_kernel
@@ -126,7 +127,7 @@ def _kernel_parts(
     is_single = True
     parts = {is_fast: _Part(_declarations(model)) for is_fast in (True, False)}
     for function in functions:
-        ready = _ready(function, rules)
+        ready = _ready(function, rules, model)
         is_fast = is_scheduled(ready)
         if parts[is_fast].size >= least:
             yield parts[is_fast]
@@ -141,11 +142,14 @@ def _kernel_parts(
     yield first
 
 
-def _ready(function: PrimFunc, rules: Rules) -> PrimFunc:
+def _ready(function: PrimFunc, rules: Rules, model: CodegenMachine) -> PrimFunc:
     """Return a kernel of vectors and machine functions."""
     if forwarded(function) is not None:
         return function
-    return expand_intrinsics(vectorize(simplify(function)), rules)
+    function = simplify(function)
+    if model.byte_tables:
+        function = with_byte_tables(function)
+    return expand_intrinsics(vectorize(function), rules)
 
 
 def _exported(module: TensorModule, model: CodegenMachine, threads: int, kernels: _Part) -> str:
@@ -194,7 +198,7 @@ def emit_program(module: TensorModule, face: Interface, model: CodegenMachine) -
     rules = {**RULES, **module.rules}
     part = _Part(_declarations(model, serial=True))
     for function in module.functions:
-        ready = _ready(function, rules)
+        ready = _ready(function, rules, model)
         part.add(ready, "internal", scheduled=is_scheduled(ready))
     run, weights = emit_run(face, part.declarations), emit_weights(face, module.context.constants)
     return _text(face.prefix, model, (*part.texts, run, weights), part)
@@ -237,6 +241,7 @@ def _declarations(model: CodegenMachine, *, serial: bool = False) -> Declaration
         model.scale,
         rounds=x86,
         packs=model.packed_lanes,
+        byte_tables=model.byte_tables,
         narrows=model.signed_pairs,
         fma=fma,
         bfloat=model.bfloat,

@@ -30,6 +30,7 @@ from ..functions import (
     LOAD_SIGNED_PAIR,
     LOAD_UNSIGNED_PAIR,
     LOAD_WORD,
+    LOOK_UP,
     MAGNITUDES,
     MASKS,
     PREFETCH,
@@ -65,8 +66,8 @@ WriteCall: TypeAlias = Callable[[FunctionWriter, CallTarget, list[str]], str]
 
 _VECTOR_BITS = 128  # of NEON
 
-_OF_LOADS = (PREFETCH, LOAD_WORD, LOAD_SIGNED_PAIR, LOAD_UNSIGNED_PAIR)
-"""Calls whose argument is a place, and no value (:mod:`.expressions`)."""
+_OF_LOADS = (PREFETCH, LOAD_WORD, LOAD_SIGNED_PAIR, LOAD_UNSIGNED_PAIR, LOOK_UP)
+"""Calls that have a place for an argument, and no value (:mod:`.expressions`)."""
 
 
 def emit_target_call(w: FunctionWriter, call: CallTarget, args: list[str]) -> str:

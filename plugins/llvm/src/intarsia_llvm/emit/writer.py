@@ -30,6 +30,7 @@ class Declarations(Struct):
         scale: Whether an instruction multiplies by a power of two.
         rounds: Whether an instruction rounds floats to integers of 32 bits.
         packs: Words that saturating packs make bytes of: 8 with AVX2, 32 with AVX-512; else 0.
+        byte_tables: What looks up bytes in tables: 2 is ``vpermi2b``, 1 ``vpermi2w``; 0 if nothing.
         narrows: Whether conversions saturate, to 32 bits and from them to fewer: NEON of AArch64.
         fma: Whether an instruction multiplies and adds.
         bfloat: Whether an instruction rounds to bfloat16, and subnormal numbers may become 0.
@@ -45,6 +46,7 @@ class Declarations(Struct):
     scale: bool = False
     rounds: bool = False
     packs: int = 0
+    byte_tables: int = 0
     narrows: bool = False
     fma: bool = False
     bfloat: bool = False

@@ -148,7 +148,9 @@ def has_small_stack(target: LoopTarget[LlvmOptions]) -> bool:
 
 def loops(name: str, stages: Stages, target: LoopTarget[LlvmOptions]) -> PrimFunc:
     """Default loops; vectors overlap where the machine has some."""
-    return default_loops(name, stages, overlap=not machine(target.options).bare)
+    model = machine(target.options)
+    tables = model.byte_tables > 0
+    return default_loops(name, stages, overlap=not model.bare, byte_tables=tables)
 
 
 def thread_slot(count: Size) -> PrimExpr:
