@@ -14,6 +14,8 @@ the order of their stores does not matter.
   as of 1x1 convolutions, blocks side by side are written row by row, as those of known sizes.
 - ``B[N, K]`` (transposed, as the keys of attention), K known: a block of ``width`` rows of B is
   transposed into a panel ``[K, width]`` on the stack, at most 512 KiB, by squares in registers.
+  If K is open, the panel is in the workspace, and few rows or columns are dot products
+  (``open_dots.py``).
 - Fewer columns than a vector, K known: B is copied to such a panel and padded with zeros; the sums
   of a tile are on the stack, and elements are stored one by one. If K is open or large, a part of
   it at a time (``open_few_columns.py``). Default loops compute all other forms.
@@ -43,12 +45,17 @@ from .loops import (
 from .matmul import matrix_element
 from .micro_kernel import register_tile
 from .open_blocks_abreast import blocks_abreast
+from .open_dots import open_dot_loops
 from .open_few_columns import cleared, few_columns_at_once, few_columns_in_parts
+from .panel import LINE
 from .product_panels import PANEL_BYTES, Product, fits_panel, transpose_into_panel
 from .row_tiles import EvenTiles, cover_rows
 from .shared_tiles import LEAST_DEPTH, SharedTiles, TileOperands, even_tiles, shares_tiles
 from .tile_stores import TileEpilogue
 from .tiling import CpuTiling, block_width
+
+_FEW_ROWS = 4
+"""Rows from which a panel of a transposed B pays."""
 
 
 def open_matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueStore) -> Stmt | None:
@@ -61,12 +68,26 @@ def open_matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueSto
     if product.transpose_b and not fits_panel(tiling, product, width):
         return None
     work = _Blocks(tiling, product, epilogue)
+    if product.transpose_b and isinstance(product.k, Dim):
+        return None if product.transpose_a else _transposed(work, width)
     if not isinstance(product.n, Dim):
         return work.blocks(width)
     columns = index(product.n)
     if work.copies_few:
         return IfStmt(columns >= width, work.blocks(width), work.few_called())
     return IfStmt(columns >= tiling.lanes, work.open_blocks(), work.few_columns())
+
+
+def _transposed(work: _Blocks, width: int) -> Stmt | None:
+    """Return the loops of a transposed B whose K is open: few rows or columns are dot products."""
+    product, rows, columns = work.product, work.product.m, work.product.n
+    if not isinstance(rows, Dim) and rows < _FEW_ROWS:
+        return None
+    dots = open_dot_loops(work.tiling, product, work.epilogue)
+    blocks = work.blocks(width)
+    if isinstance(columns, Dim):
+        blocks = IfStmt(index(columns) >= width, blocks, dots)
+    return IfStmt(index(rows) >= _FEW_ROWS, blocks, dots)
 
 
 class _Blocks:
@@ -79,9 +100,9 @@ class _Blocks:
     """
 
     def __init__(self, tiling: CpuTiling, product: Product, epilogue: EpilogueStore) -> None:
-        self._tiling = tiling
-        self._product = product
-        self._epilogue = epilogue
+        self.tiling = tiling
+        self.product = product
+        self.epilogue = epilogue
         is_deep = isinstance(product.k, Dim) or product.k >= LEAST_DEPTH
         is_plain = is_deep and not product.transpose_a and product.a.dtype is product.b.dtype
         self._even: EvenTiles | None = None
@@ -106,17 +127,17 @@ class _Blocks:
             columns: The first of the block, how many are stored, and how many are computed.
             b: The first element of the block, a load, and elements from row to row of B.
         """
-        product, even, first = self._product, self._even, columns[0]
+        product, even, first = self.product, self._even, columns[0]
         assert even is not None  # who calls this has seen it
         a = matrix_element(product.a, outer, product.batch, flipped=False)
         depth = index(product.k)
-        tiles = SharedTiles(self._tiling, even, columns[1:], product.a.dtype)
+        tiles = SharedTiles(self.tiling, even, columns[1:], product.a.dtype)
 
         def multiply(start: PrimExpr, call: Callable[[TileOperands], Stmt]) -> Stmt:
             return call(TileOperands(a(start, index(0)), b[0], (depth, b[1]), depth))
 
         def stored(start: PrimExpr) -> TileEpilogue:
-            return lambda r, c, value: self._epilogue(value, (*outer, start + r, first + c))
+            return lambda r, c, value: self.epilogue(value, (*outer, start + r, first + c))
 
         def tile(m: PrimExpr) -> Stmt:
             return tiles.tile((index(0), even.large), m, multiply, stored)
@@ -125,21 +146,21 @@ class _Blocks:
 
     def blocks(self, width: int) -> Stmt:
         """Compute all blocks of a known number of columns; the last one overlaps."""
-        columns = index(self._product.n)
+        columns = index(self.product.n)
         blocks = (columns + (width - 1)) // width
 
         def item(p: PrimExpr) -> Stmt:
             first = minimum((p % blocks) * width, columns - width)
             return self._block(p // blocks, first, width)
 
-        return self._parallel(index(prod(self._product.batch)) * blocks, item)
+        return self._parallel(index(prod(self.product.batch)) * blocks, item)
 
     def open_blocks(self) -> Stmt:
         """Compute all columns, at least a vector of them: wide blocks, then those of a vector.
 
         Wide ones are computed some side by side where rows are many, as in ``matmul.py``.
         """
-        product, lanes = self._product, self._tiling.lanes
+        product, lanes = self.product, self.tiling.lanes
         columns, width = index(product.n), 2 * lanes
         full, rest = columns // width, columns % width
         wide, narrow, first, number = (TirVar(n) for n in ("wide", "narrow", "first", "number"))
@@ -168,10 +189,10 @@ class _Blocks:
             if self._has_groups:
                 count = minimum(each, wide - block * each)
                 made = blocks_abreast(
-                    self._tiling,
+                    self.tiling,
                     product,
                     self._elements(number),
-                    self._epilogue,
+                    self.epilogue,
                     (block * each, count),
                 )
             narrow_made = LetStmt(first, in_narrow, self._block(number, first, lanes))
@@ -184,23 +205,23 @@ class _Blocks:
     @property
     def _has_groups(self) -> bool:
         """Whether an item of work computes several blocks side by side (``matmul.py``)."""
-        product, tiling = self._product, self._tiling
+        product, tiling = self.product, self.tiling
         if isinstance(product.m, Dim) or isinstance(product.k, Dim) or product.transpose_b:
             return False
         return product.m > tiling.rows and self._most_abreast(2 * tiling.lanes) > 1
 
     def _most_abreast(self, width: int) -> int:
         """Return how many blocks side by side stay in the second-level cache."""
-        product = self._product
-        return self._tiling.panel_bytes // (product.k * width * product.b.dtype.bytes)
+        product = self.product
+        return self.tiling.panel_bytes // (product.k * width * product.b.dtype.bytes)
 
     @property
     def copies_few(self) -> bool:
         """Whether a product of fewer columns than a block calls the procedure of whole blocks."""
-        product = self._product
+        product = self.product
         if self._even is None or isinstance(product.k, Dim):
             return False
-        return product.k * 2 * self._tiling.lanes * product.b.dtype.bytes <= PANEL_BYTES
+        return product.k * 2 * self.tiling.lanes * product.b.dtype.bytes <= PANEL_BYTES
 
     def few_called(self) -> Stmt:
         """Compute fewer columns than a block has, by procedures that read a copy of B.
@@ -208,7 +229,7 @@ class _Blocks:
         Blocks of a vector would need a procedure of their own, which took 28 ms of the 540 of
         compiling a decoder.
         """
-        product, lanes = self._product, self._tiling.lanes
+        product, lanes = self.product, self.tiling.lanes
         width = 2 * lanes
         # The bound says that there is nothing to vectorize.
         columns = minimum(index(product.n), width - 1)
@@ -229,10 +250,10 @@ class _Blocks:
 
     def few_columns(self) -> Stmt:
         """Compute a product of fewer columns than a vector has elements."""
-        product, lanes = self._product, self._tiling.lanes
+        product, lanes = self.product, self.tiling.lanes
         if isinstance(product.k, Dim) or product.k * lanes * product.b.dtype.bytes > PANEL_BYTES:
-            return few_columns_in_parts(self._tiling, product, self._elements, self._epilogue)
-        return few_columns_at_once(self._tiling, product, self._elements, self._epilogue)
+            return few_columns_in_parts(self.tiling, product, self._elements, self.epilogue)
+        return few_columns_at_once(self.tiling, product, self._elements, self.epilogue)
 
     def _elements(
         self, number: PrimExpr
@@ -242,7 +263,7 @@ class _Blocks:
         Callable[[PrimExpr, PrimExpr], PrimExpr],
     ]:
         """Return the place of a product in the batch, and what reads its operands."""
-        product = self._product
+        product = self.product
         outer = unflatten(number, list(product.batch)) if product.batch else []
         a = matrix_element(product.a, outer, product.batch, flipped=product.transpose_a)
         b = matrix_element(product.b, outer, product.batch, flipped=product.transpose_b)
@@ -250,14 +271,17 @@ class _Blocks:
 
     def _block(self, number: PrimExpr, first: PrimExpr, width: int) -> Stmt:
         """Compute a block of columns of one product."""
-        tiling, product = self._tiling, self._product
+        tiling, product = self.tiling, self.product
         outer, a_element, b_element = self._elements(number)
         # Tiles of a vector have as many rows as those of two: few versions, and enough sums.
         largest = min(tiling.rows, tiling.rows_for(width // tiling.lanes))
         copied = product.transpose_b
         panel: Buffer | None = None
         if copied:
-            panel = Buffer("panel", (product.k, width), product.b.dtype, MemoryScope.STACK)
+            # In the workspace, rows are whole cache lines.
+            whole = LINE // product.b.dtype.bytes if isinstance(product.k, Dim) else 1
+            shape = product.k, max(width, whole)
+            panel = Buffer("panel", shape, product.b.dtype, MemoryScope.STACK)
 
         def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
             return b_element(k[0], first + c) if panel is None else load(panel, k[0], c)
@@ -271,12 +295,12 @@ class _Blocks:
                 steps=(index(product.k),),
                 left=lambda r, k: a_element(start + r, k[0]),
                 right=right,
-                epilogue=lambda r, c, value: self._epilogue(value, (*outer, start + r, first + c)),
+                epilogue=lambda r, c, value: self.epilogue(value, (*outer, start + r, first + c)),
                 dtype=product.a.dtype,
             )
 
         if self._even is not None:
-            stride = index(product.n if panel is None else width)
+            stride = index(product.n if panel is None else panel.shape[1])
             block = right((index(0),), index(0)), stride
             body = self._called(outer, (first, width, width), block)
         else:

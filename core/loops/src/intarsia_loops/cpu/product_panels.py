@@ -19,8 +19,8 @@ from msgspec import Struct
 
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.tir.buffer import Buffer, MemoryScope
-from intarsia_ir.tir.expr import Load, PrimExpr, Ramp, const, index
-from intarsia_ir.tir.stmt import Stmt, Store
+from intarsia_ir.tir.expr import Load, PrimExpr, Ramp, const, index, minimum
+from intarsia_ir.tir.stmt import IfStmt, Stmt, Store
 from intarsia_runtime.size import Dim
 
 from .aliased_rows import most_rows
@@ -219,7 +219,7 @@ def transpose_into_panel(
     element: Callable[[PrimExpr, PrimExpr], PrimExpr],
 ) -> Stmt:
     """Fill the panel with squares of ``b`` turned round; columns behind the last are 0."""
-    transpose_registers, lanes, depth = tiling.transpose_registers, tiling.lanes, product.k
+    transpose_registers, lanes, depth = tiling.transpose_registers, tiling.lanes, index(product.k)
     before, used = columns
     assert transpose_registers is not None  # or panels are filled element by element
     starts = [min(c, used - lanes) for c in range(0, used, lanes)]
@@ -248,9 +248,16 @@ def transpose_into_panel(
 
         stmts.append(serial(depth, clear, "k"))
     stmts.append(serial(depth // lanes, lambda k: strip(k * lanes), "k"))
-    if depth % lanes:
-        stmts.append(strip(index(depth - lanes)))
-    return seq(*stmts)
+    if not isinstance(product.k, Dim):
+        return seq(*stmts, *((strip(depth - lanes),) if product.k % lanes else ()))
+    stmts.append(IfStmt(depth % lanes > 0, strip(depth - lanes)))
+
+    def row(k: PrimExpr) -> Stmt:
+        return serial(used, lambda c: store(panel, (k, c), element(k, c)), "n")
+
+    # Fewer rows than a square has are copied one by one.
+    few = serial(minimum(depth, lanes - 1), row, "k")
+    return IfStmt(depth >= lanes, seq(*stmts), few)
 
 
 def _fill(
@@ -273,7 +280,12 @@ def _fill(
 
 
 def fits_panel(tiling: CpuTiling, product: Product, width: int) -> bool:
-    """Whether a block of a transposed matrix can be turned round on the stack."""
-    if isinstance(product.k, Dim) or tiling.transpose_registers is None:
+    """Whether a block of a transposed matrix can be transposed, on the stack or in the workspace.
+
+    One of an open K is in the workspace, whatever it takes there.
+    """
+    if tiling.transpose_registers is None:
         return False
+    if isinstance(product.k, Dim):
+        return True
     return product.k >= tiling.lanes and product.k * width * product.b.dtype.bytes <= PANEL_BYTES
