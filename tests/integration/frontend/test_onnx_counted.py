@@ -190,6 +190,50 @@ def test_a_range_whose_limits_are_inputs(kind: type) -> None:
     )
 
 
+def test_a_range_up_to_a_size_that_is_known_beside_one_of_the_run() -> None:
+    """Rows of a batch of 1, next to the places of as many elements as there are, for ScatterND."""
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+        m (bool[N] keep, float[1, M] x) => (y) <int64 zero = {0}, int64 one = {1}> {
+          some = Compress <axis = 1> (x, keep)
+          shape = Shape (some)
+          axis = Constant <value = int64 {0}> ()
+          batch = Gather <axis = 0> (shape, axis)
+          range = Range (zero, batch, one)
+          column = Constant <value = int64[2] {-1, 1}> ()
+          rows = Reshape (range, column)
+          nonzero = NonZero (keep)
+          places = Transpose <perm = [1, 0]> (nonzero)
+          y = Add (rows, places)
+        }"""
+    made = onnx.parser.parse_model(text)
+    rows = [np.array(row, bool) for row in ((0, 1, 1, 0, 1), (1,), (0, 0, 1))]
+    check(made.SerializeToString(), *({"keep": row, "x": floats(1, row.size)} for row in rows))
+
+
+def test_counts_that_a_node_requires_of_open_sizes() -> None:
+    """The values of OneHot, and the scales of Resize."""
+    pairs = {"i": (I64, ("N",)), "d": (I64, ()), "v": (F32, ("K",))}
+    check(
+        typed([node("OneHot", "i d v")], pairs),
+        *({"i": vector(*row), "d": np.array(4), "v": floats(2)} for row in ((0, 3), (2, -1, 1))),
+    )
+    check(
+        typed([node("Resize", "x _ s")], {"x": (F32, (1, 1, "H", "W")), "s": (F32, ("K",))}),
+        *({"x": floats(1, 1, n, 3), "s": np.array([1, 1, 2, 3], F32)} for n in (1, 4)),
+    )
+
+
+def test_a_hidden_size_makes_the_sizes_of_weights_known() -> None:
+    operands = {"x": (F32, ("T", "B", 3)), "w": (F32, (1, "R", 3)), "r": (F32, (1, "R", "H"))}
+    made = typed([node("RNN", "x w r", "y", hidden_size=5)], operands)
+    session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    with intarsia.build(made, "llvm").load(threads=1) as executable:
+        for steps in (1, 4):
+            feeds = {"x": floats(steps, 2, 3), "w": floats(1, 5, 3), "r": floats(1, 5, 5)}
+            (mine,), (theirs,) = executable.run(feeds).values(), session.run(None, feeds)
+            np.testing.assert_allclose(np.asarray(mine), theirs, rtol=1e-5, atol=1e-5)
+
+
 def test_shapes_that_are_values() -> None:
     nodes = [node("ConstantOfShape", "s", "a"), node("Expand", "x s", "b"), node("Tile", "x t")]
     made = typed(nodes, {"x": (F32, (3, 1)), "s": (I64, (2,)), "t": (I64, (2,))}, ("a", "b", "y"))

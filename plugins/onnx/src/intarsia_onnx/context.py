@@ -203,7 +203,7 @@ class NodeContext(Builder):
     def constant_value(self, index: int) -> np.ndarray | None:
         """Return the value of an operand that is known at compile time, else ``None``."""
         found = self.optional(index)
-        return None if found is None else self.folder.value(found)
+        return None if found is None else self.folder.number(found)
 
     def is_fixed(self, index: int) -> bool:
         """Whether an operand is left out, or its value is known at compile time."""
@@ -216,7 +216,7 @@ class NodeContext(Builder):
             index: Operand.
             what: Its role, for the message.
         """
-        value = self.folder.value(self.input(index))
+        value = self.folder.number(self.input(index))
         if value is None:
             raise self.unsupported(f"{what} is not known at compile time", STATIC_HINT)
         return value

@@ -14,6 +14,7 @@ from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Va
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, Type
 from intarsia_ir.graph.walk import children
+from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_ir.ops.binary import Divide, Maximum, Minimum
 from intarsia_ir.ops.compare import Equal, NotEqual
 from intarsia_ir.ops.generate import Sizes
@@ -96,6 +97,17 @@ class ConstantFolder:
             stack.extend((child, False) for child in children(node) if child not in self._values)
         found = self._values[expr]
         return found if isinstance(found, np.ndarray) else None
+
+    def number(self, expr: Expr) -> np.ndarray | None:
+        """Return a value as :meth:`value` does, or one of sizes that are numbers.
+
+        So is the first size of ``Shape(x)`` where another size of ``x`` is open.
+        """
+        value = self.value(expr)
+        sizes = self.sizes(expr) if value is None else None
+        if sizes is None or any(isinstance(size, Dim) for size in sizes.reshape(-1)):
+            return value
+        return sizes.astype(numpy_dtype(tensor_type(expr).dtype))
 
     def sizes(self, expr: Expr) -> np.ndarray | None:
         """Return an integer value whose elements are sizes, some of them open; ``None`` if unknown.

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.graph.guards import is_collecting, require_at_most
+from intarsia_ir.graph.guards import is_collecting, require_at_most, require_equal
 from intarsia_ir.graph.types import Size
 from intarsia_ir.ops import compare, indexing
 from intarsia_ir.ops import cumulative as running
@@ -53,8 +53,9 @@ def one_hot(node: NodeContext) -> Expr:
     indices = node.cast(node.input(0), DType.INT64)
     axis = node.axis("axis", rank_of(indices) + 1, -1)
     dtype = dtype_of(node.input(2))
-    if node.static_shape(2) != (2,):
-        raise node.model_error(f"the values must be two, got {node.type_of(2)}")
+    count, why = sizes_of(node.input(2)), "the values must be two"
+    if len(count) != 1 or not require_equal(count[0], 2, f"{node.span}: {why}"):
+        raise node.model_error(f"{why}, got {node.type_of(2)}")
     values = node.constant_value(2)
     if values is not None and dtype is not DType.BOOL:
         off, on = (float(value) for value in values.astype(np.float64))

@@ -12,7 +12,8 @@ from fractions import Fraction
 
 from msgspec import Struct
 
-from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.expr import Expr, tensor_type
+from intarsia_ir.graph.guards import require_equal
 from intarsia_ir.graph.op import Op
 from intarsia_ir.graph.types import Dim, Size
 from intarsia_ir.ops import binary, compare, indexing, reduce, resample, unary
@@ -280,8 +281,9 @@ def open_axes(node: NodeContext, axes: Sequence[int], *, crop: bool) -> list[Res
     """
     numbers, by_size = Numbers(node), node.optional(3) is not None
     given = node.input(3 if by_size else 2)
-    if sizes_of(given) != (len(axes),):
-        raise node.model_error(f"needs {len(axes)} scales or sizes, got {node.type_of(0)}")
+    count, why = sizes_of(given), f"needs {len(axes)} scales or sizes"
+    if len(count) != 1 or not require_equal(count[0], len(axes), f"{node.span}: {why}"):
+        raise node.model_error(f"{why}, got {tensor_type(given)}")
     old = [node.cast(numbers.size(sizes_of(node.input(0))[axis]), _WIDE) for axis in axes]
     regions: list[tuple[Expr, Expr] | None] = [None] * len(axes)
     if crop:

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.guards import require_equal
 from intarsia_ir.ops import binary, compare, nn, unary
 from intarsia_ir.ops.type_rules import shape_text
 from intarsia_ir.passes.unroll_recurrent import MOST_STEPS
@@ -246,8 +247,9 @@ def _check_weights(node: NodeContext, directions: int, hidden: int) -> None:
             raise node.model_error(
                 f"input {index} must have shape {shape_text(shape)}, got {node.type_of(index)}"
             )
-    if node.integer("hidden_size", hidden) != hidden:
-        raise node.model_error(f"hidden_size={node.integer('hidden_size')}, weights have {hidden}")
+    declared = node.integer("hidden_size") if node.has("hidden_size") else hidden
+    if not require_equal(hidden, declared, f"{node.span}: hidden_size is not the weights'"):
+        raise node.model_error(f"hidden_size={declared}, weights have {hidden}")
 
 
 def _functions(node: NodeContext, index: int, directions: int) -> tuple[NamedActivation, ...]:
