@@ -17,6 +17,7 @@ import pytest
 import intarsia
 from intarsia import Executor, Runtime
 from intarsia_c.procedures import print_procedures, target_function
+from intarsia_c.spelling import KERNEL
 from intarsia_c.target import this_machine
 
 from .calling import STRICT, holds_here
@@ -86,7 +87,7 @@ def adds_to_the_sums(tmp_path, family, tile, flags):
     given = ", ".join(["int32_t *s", "const int32_t *w", *places, "intptr_t n"])
     passed = ", ".join(["s", "w", *(f"a{r}" for r in range(rows)), "n"])
     text = "\n".join(
-        ["#include <stdint.h>", *print_procedures([name]), f"void f({given});",
+        ["#include <stdint.h>", KERNEL, *print_procedures([name]), f"void f({given});",
          f"void f({given}) {{ {name}({passed}); }}"]
     )  # fmt: skip
     (tmp_path / "f.c").write_text(text)

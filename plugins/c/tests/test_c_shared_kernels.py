@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import intarsia
 from intarsia_ir.graph.expr import Expr, Function, Var
@@ -16,6 +17,7 @@ from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_runtime.artifact.archive import open_artifact
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ToolchainError
 from intarsia_runtime.size import Size
 from intarsia_testkit.expressions import apply, weight
 
@@ -58,3 +60,32 @@ def test_equal_layers_of_open_sizes_are_one_function(tmp_path: Path) -> None:
 def test_layers_of_fixed_sizes_are_functions_of_their_own(tmp_path: Path) -> None:
     intarsia.build(pyramid(1, 16, 16), C).save(tmp_path / "net.intarsia")
     assert CALL.findall(source_of(tmp_path / "net.intarsia")) == []
+
+
+def test_parts_of_a_long_source_are_compiled_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = unit_of(tmp_path / "whole.intarsia")
+    monkeypatch.setattr("intarsia_c.codegen.PART_LENGTH", 1)
+    parts = unit_of(tmp_path / "parts.intarsia")
+    again = unit_of(tmp_path / "again.intarsia")
+    assert parts == again
+    assert {**parts, "lib.so": b""} == {**whole, "lib.so": b""}
+    data = np.random.default_rng(0).standard_normal((1, 8, 16, 16)).astype(np.float32)
+    found: list[bytes] = []
+    for name in ("whole", "parts"):
+        with intarsia.load(tmp_path / f"{name}.intarsia", threads=1) as executable:
+            found += [executable.run({"data": data}).popitem()[1].tobytes()]
+    assert found[0] == found[1]
+
+
+def unit_of(path: Path) -> dict[str, bytes]:
+    intarsia.build(pyramid(1, 16, 16), C).save(path)
+    return {name: bytes(text) for name, text in open_artifact(path).unit_files("main").items()}
+
+
+def test_what_the_compiler_says_of_a_part_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("intarsia_c.codegen.PART_LENGTH", 1)
+    monkeypatch.setattr("intarsia_c.codegen.SHARED_KERNEL", "#error lost\n")
+    with pytest.raises(ToolchainError, match=r"(?s)'cc' failed.*kernels_1\.c.*lost"):
+        intarsia.build(pyramid(1, 16, 16), C)

@@ -22,6 +22,7 @@ from .dot_micro_kernels import DOTS, print_dot_micro_kernel
 from .float_micro_kernels import PRODUCTS, print_float_micro_kernel
 from .row_kernels import print_row_kernel, row_kernel_arguments
 from .row_panels import panel_arguments, panel_helpers, print_panel, print_panel_helper
+from .spelling import C99
 from .tile_functions import NamedTile, TileFunctions
 from .vector_dot_kernels import (
     VECTOR_DOTS,
@@ -97,12 +98,38 @@ def called(functions: Iterable[PrimFunc]) -> frozenset[str]:
     )
 
 
-def print_procedures(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the text of some of the functions; the headers that they need first."""
+def print_procedures(names: Iterable[str], *, declared: bool = False) -> tuple[str, ...]:
+    """Return the text of some of the functions; the headers that they need first.
+
+    Args:
+        names: The functions.
+        declared: Whether another source has those that are not written out where they are called.
+    """
     wanted = sorted(names)
-    helpers = sorted({helper for name in wanted for helper in panel_helpers(name)})
+    shared = shared_procedures(wanted) if declared else ()
+    own = [name for name in wanted if name not in shared]
+    helpers = sorted({helper for name in own for helper in panel_helpers(name)})
     texts = [print_panel_helper(helper) for helper in helpers]
-    families = ((name, _family(name)) for name in wanted)
-    texts += [family.text(name) for name, family in families if family is not None]
+    texts += [_text(name) for name in own]
     has_vectors = any(VECTOR_DOTS.shape(name) is not None for name in wanted)
-    return (VECTOR_INCLUDES if has_vectors else _INCLUDES, *texts) if texts else ()
+    includes = (VECTOR_INCLUDES if has_vectors else _INCLUDES,) if texts else ()
+    heads = [declaration(_text(name)[_text(name).index(_SHARED) :]) for name in shared]
+    return (*includes, *heads, *texts)
+
+
+def shared_procedures(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the functions that are not written out where they are called."""
+    return tuple(name for name in sorted(names) if _SHARED in _text(name))
+
+
+def declaration(text: str) -> str:
+    """Return the head of a function alone."""
+    return text[: text.index("\n{")] + ";\n"
+
+
+_SHARED = f"{C99.kernel} "
+
+
+def _text(name: str) -> str:
+    family = _family(name)
+    return "" if family is None else family.text(name)

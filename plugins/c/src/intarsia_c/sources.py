@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
 from msgspec.structs import replace
 
 from intarsia_ir.tir.buffer import MemoryScope
@@ -25,7 +28,7 @@ from intarsia_runtime.artifact.plan import CallPlan
 
 from .intrinsics import RULES
 from .open_sizes import CFrame, print_plan_sizes
-from .procedures import called, print_procedures
+from .procedures import called, declaration, print_procedures
 from .spelling import C99, KERNEL
 from .stages import CHECKED_SIZES, print_stage_sizes
 from .toolchain import ZMM_BYTES
@@ -81,12 +84,36 @@ def _all_kernels(module: TensorModule) -> tuple[PrimFunc, ...]:
     return (*procedures(kernels), *kernels)
 
 
+class KernelText(NamedTuple):
+    """A kernel, and its function in C."""
+
+    kernel: PrimFunc
+    text: str
+
+    @property
+    def declaration(self) -> str:
+        """The head of the function alone."""
+        return declaration(self.text)
+
+
+def print_kernels(module: TensorModule, functions: Functions) -> Iterator[KernelText]:
+    """Print each kernel of a module; those that others call come first.
+
+    Raises:
+        UnsupportedError: A kernel uses an operation that C has not.
+    """
+    rules = {**RULES, **module.rules}
+    for kernel in _all_kernels(module):
+        vector_types = _takes_vector_types(kernel, functions.spelling.vector_bytes)
+        flat = expand_intrinsics(_flat(kernel, vector_types=vector_types), rules)
+        yield KernelText(kernel, print_kernel(flat, functions, vector_types=vector_types))
+
+
 def print_sources(
     module: TensorModule,
     face: Interface,
     header: str,
     region: RegionCall | None = None,
-    functions: Functions | None = None,
 ) -> str:
     """Return the text; it includes the named header, ``<math.h>``, and headers of intrinsics.
 
@@ -95,25 +122,30 @@ def print_sources(
         face: The model's face in C.
         header: Name of its header.
         region: Writes the call of a region whose function the program has.
-        functions: Small functions that others call too, who include the text.
 
     Raises:
         UnsupportedError: A kernel uses an operation that C has not.
     """
-    functions = new_functions(module) if functions is None else functions
-    rules = {**RULES, **module.rules}
-    kernels: list[str] = []
-    every = _all_kernels(module)
-    for function in every:
-        vector_types = _takes_vector_types(function, functions.spelling.vector_bytes)
-        flat = expand_intrinsics(_flat(function, vector_types=vector_types), rules)
-        kernels.append(print_kernel(flat, functions, vector_types=vector_types))
-    sizes = _plan_sizes(module.plan, functions, is_static=face.is_bounded)
-    opened = module.plan.open
-    frame = None if opened is None or not face.is_bounded else CFrame(functions, opened)
-    text = (*kernels, *sizes, face.run(region, frame))
-    parts = (*print_procedures(called(every)), *functions.texts.values(), *text)
-    head = f'#include "{header}"\n\n#include <math.h>\n\n{KERNEL}'
+    functions = new_functions(module)
+    kernels = list(print_kernels(module, functions))
+    run = print_run(module.plan, face, functions, region)
+    procedures = print_procedures(called(kernel for kernel, _ in kernels))
+    text = (*procedures, *functions.texts.values(), *(text for _, text in kernels), *run)
+    return source_text(header, KERNEL, text)
+
+
+def print_run(
+    plan: CallPlan, face: Interface, functions: Functions, region: RegionCall | None = None
+) -> tuple[str, ...]:
+    """Return the functions behind the kernels: what computes sizes, and what runs the model."""
+    sizes = _plan_sizes(plan, functions, is_static=face.is_bounded)
+    frame = None if plan.open is None or not face.is_bounded else CFrame(functions, plan.open)
+    return (*sizes, face.run(region, frame))
+
+
+def source_text(header: str, macros: str, parts: Iterable[str]) -> str:
+    """Return a source: ``parts`` behind what they include, and how their kernels begin."""
+    head = f'#include "{header}"\n\n#include <math.h>\n\n{macros}'
     return "\n".join([head, *(part for part in parts if part)])
 
 

@@ -30,6 +30,11 @@ KERNEL = """\
 """
 """How kernels and loops over lanes begin."""
 
+SHARED_KERNEL = KERNEL.replace(
+    "static __attribute__((noinline))", '__attribute__((noinline, visibility("hidden")))'
+).replace("static void", "void")
+"""The same where other objects of a library call the kernels."""
+
 C99 = Spelling(
     kind="c",
     values=VALUE_TYPES,

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
 from intarsia.plugin import ToolchainError
 from intarsia_loops.codegen.external import run_compiler
 from intarsia_runtime.artifact.abandoned import temporary_folder
+from intarsia_runtime.closing import Closing
+from intarsia_runtime.threads import available_threads
 
 from .features import aarch64_features, named_features, read_macros
 from .target import COptions, this_machine
@@ -40,33 +44,66 @@ All of level 3 takes GCC 12 2 to 3 times as long. Its code takes up to twice as 
 with AVX-512 (eight models of open sizes, Zen 4).
 """
 
+MOST_COMPILERS = 8
+"""Compilers that run at once: sources come no faster."""
+
 ZMM_BYTES = 64
 """Bytes of a register of AVX-512."""
 
 
-def compile_shared(files: Mapping[str, bytes], source: str, options: COptions) -> bytes:
-    """Return a shared library made of one source; equal bytes for equal input.
+class Compilation(Closing):
+    """A shared library in the making: sources are compiled side by side, as they come.
+
+    The library is the same bytes for the same sources, on however many processors.
 
     Args:
-        files: The source and what it includes, by name.
-        source: Name of the one that is compiled.
         options: Compiler and flags.
-
-    Raises:
-        ToolchainError: The compiler is missing, fails or takes too long.
     """
-    with temporary_folder("cc") as folder:
-        for name, content in files.items():
-            (Path(folder) / name).write_bytes(content)
+
+    def __init__(self, options: COptions) -> None:
+        self._options = options
+        self._opened = ExitStack()
+        self._folder = Path(self._opened.enter_context(temporary_folder("cc")))
+        self._compilers = ThreadPoolExecutor(min(available_threads(), MOST_COMPILERS))
+        self._opened.callback(self._compilers.shutdown, cancel_futures=True)
+        self._objects: dict[str, Future[str]] = {}
+
+    def close(self) -> None:
+        """Wait for the compilers that run, and remove the files."""
+        self._opened.close()
+
+    def write(self, name: str, text: str) -> None:
+        """Add a file that sources include."""
+        (self._folder / name).write_text(text, encoding="utf-8", newline="")
+
+    def compile(self, name: str, text: str) -> None:
+        """Add a source, and have it compiled."""
+        self.write(name, text)
+        command = [*_command(self._options), "-c", "-o", f"{name}.o", name]
+        self._objects[f"{name}.o"] = self._compilers.submit(_run, command, self._folder)
+
+    def link(self) -> bytes:
+        """Return the library of all sources.
+
+        Raises:
+            ToolchainError: The compiler is missing, fails or takes too long; of several sources
+                that it refuses, the one added first is told.
+        """
+        for compiled in self._objects.values():
+            compiled.result()
         link = () if sys.platform == "darwin" else ("-Wl,--build-id=none", "-Wl,-z,noexecstack")
-        level = (f"-O{options.opt_level}", *(GCC_FLAGS if _is_tuned(options) else ()))
-        shared = ("-shared", *link, "-o", "lib.so", source, "-lm")
-        flags = (*FLAGS, *level, *processor_flags(options), *options.cflags)
-        _run([options.cc, *flags, *shared], folder)
-        target = Path(folder) / "lib.so"
+        shared = ("-shared", *link, "-o", "lib.so", *self._objects, "-lm")
+        _run([*_command(self._options), *shared], self._folder)
+        target = self._folder / "lib.so"
         if not target.exists():
-            raise ToolchainError(f"the compiler {options.cc} wrote no library")
+            raise ToolchainError(f"the compiler {self._options.cc} wrote no library")
         return target.read_bytes()
+
+
+def _command(options: COptions) -> tuple[str, ...]:
+    """Return the compiler with the flags that compiling and linking have in common."""
+    level = (f"-O{options.opt_level}", *(GCC_FLAGS if _is_tuned(options) else ()))
+    return (options.cc, *FLAGS, *level, *processor_flags(options), *options.cflags)
 
 
 def _is_tuned(options: COptions) -> bool:

@@ -96,7 +96,7 @@ def print_vector_dot_kernel(shape: NamedTile) -> str:
     """Return the text of a function of :data:`VECTOR_DOTS`."""
     rows, columns = shape.rows, shape.columns
     tile = _VectorTile(shape.signed, rows, columns, shape.width)
-    lines = [f"static void {VECTOR_DOTS.declaration(shape)}", "{"]
+    lines = [f"IX_KERNEL {VECTOR_DOTS.declaration(shape)}", "{"]
     lines += [f"    const uint8_t *const a{r} = left{r};" for r in range(rows)]
     directive = "if"
     for form in _FORMS:
