@@ -21,6 +21,7 @@ from intarsia_runtime.dtype import DType
 
 from ..graph.expr import Call, Constant, Expr, Function, call, constant, tensor_type
 from ..graph.module import IRModule
+from ..graph.types import TensorType
 from ..graph.walk import children, post_order, with_children
 from ..ops.arrays import Array
 from ..ops.block_matmul import BlockMatmul, pack_block_words
@@ -62,7 +63,7 @@ def pack_weights(module: IRModule, remarks: Remarks) -> IRModule:
         packed: dict[tuple[Expr, bool], _Operands | None] = {}
         for node in post_order(function.body):
             rebuilt = with_children(node, tuple(renamed[child] for child in children(node)))
-            found = _packed(rebuilt, packed) if isinstance(rebuilt, Call) else None
+            found = _packed(rebuilt, packed)
             if found is not None:
                 remarks.add("pack-weights", "the weight stays quantized", node.span)
             renamed[node] = rebuilt if found is None else found
@@ -83,18 +84,21 @@ class _Operands(Struct, frozen=True):
     columns: int
 
 
-def _packed(node: Call, known: dict[tuple[Expr, bool], _Operands | None]) -> Expr | None:
+def _packed(node: Expr, known: dict[tuple[Expr, bool], _Operands | None]) -> Expr | None:
     """Return a product with a packed weight; ``None`` if it has none."""
-    attrs = node.attrs
-    if node.op is not Matmul or not isinstance(attrs, Matmul.Attrs) or attrs.transpose_a:
-        return None
-    x, weight = node.args
-    kind = tensor_type(x)
-    if kind.dtype is not DType.FLOAT32 or kind.rank < 2 or isinstance(x, Constant):
-        return None
-    place = weight, attrs.transpose_b
+    match node:
+        case Call("matmul", (x, weight), Matmul.Attrs(transpose_a=False, transpose_b=turned)):
+            pass
+        case _:
+            return None
+    match tensor_type(x):
+        case TensorType(dtype=DType.FLOAT32, shape=(_, *_, int())):
+            pass
+        case _:
+            return None
+    place = weight, turned
     if place not in known:
-        known[place] = _operands(weight, columns_first=attrs.transpose_b)
+        known[place] = _operands(weight, columns_first=turned)
     given = known[place]
     return None if given is None else _product(node, x, given)
 
@@ -128,12 +132,14 @@ def _operands(weight: Expr, *, columns_first: bool) -> _Operands | None:
     """Return the constants of a weight ``[K, N]`` or ``[N, K]``; ``None`` if it stays as it is."""
     if tensor_type(weight).rank != 2 or not tensor_type(weight).is_static:
         return None
-    while isinstance(weight, Call) and isinstance(weight.attrs, Transpose.Attrs):
-        columns_first = columns_first is not (weight.attrs.axes == (1, 0))
-        weight = weight.args[0]
     shape = tensor_type(weight).static_shape
-    if isinstance(weight, Call) and weight.op is Reshape:
-        weight = weight.args[0]
+    match weight:
+        case Call("transpose", (inner,), Transpose.Attrs(axes=(1, 0))):
+            return _operands(inner, columns_first=not columns_first)
+        case Call("reshape", (inner,)):
+            weight = inner
+        case _:
+            pass
     found = _by_columns(weight, shape, columns_first=columns_first)
     if found is None:
         return None

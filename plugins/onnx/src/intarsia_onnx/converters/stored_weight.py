@@ -26,18 +26,18 @@ def stored_weight(
         wanted: Element type of its result; others than float32 are left alone.
         shaped: Gives a scale or zero point without blocks a shape that broadcasts.
     """
-    x, scale, zero = node.input(0), node.input(1), node.optional(2)
-    given = node.folded(x), node.folded(scale), None if zero is None else node.folded(zero)
-    numbers = [
-        _bytes_of(one, node.stored(index))
-        for index, one in zip((0, 2), given[::2], strict=True)
-        if one is not None
-    ]
     few_bits, block = node.stored(0) is not None, node.integer("block_size", 0)
     if not few_bits and not block:
         return None
+    x, scale, zero = node.input(0), node.input(1), node.optional(2)
+    given = node.folded(x), None if zero is None else node.folded(zero)
+    numbers = [
+        _bytes_of(one, node.stored(index))
+        for index, one in zip((0, 2), given, strict=True)
+        if one is not None
+    ]
     data, points = numbers[0], numbers[1] if len(numbers) == 2 else None
-    factors = given[1].data if isinstance(given[1], Constant) else None
+    factors = node.folder.value(scale)
     if data is None or factors is None or (zero is not None and points is None):
         return None
     if wanted is not DType.FLOAT32 or factors.dtype != np.float32:
@@ -59,9 +59,11 @@ def stored_weight(
 
 def _bytes_of(value: Expr, stored: np.dtype | None) -> np.ndarray | None:
     """Return the numbers of a constant of 8 bits or fewer; ``None`` if it is something else."""
-    if not isinstance(value, Constant):
-        return None
-    data = value.data
+    match value:
+        case Constant(data=data):
+            pass
+        case _:
+            return None
     if stored is None:
         return data if data.dtype.name in ("int8", "uint8") else None
     if stored.name not in narrow_formats.INTEGERS:
