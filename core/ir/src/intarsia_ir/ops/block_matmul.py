@@ -37,7 +37,7 @@ from .integer_forms import INTEGER_FORMS
 from .recurrent_loops import buffer_of
 from .type_rules import operands, shape_text
 
-_TILES = (BlockTile(4, 1), BlockTile(1, 4))
+_TILES = (BlockTile(2, 2), BlockTile(1, 4))
 
 
 def pack_block_words(codes: Array, bits: int) -> Array:

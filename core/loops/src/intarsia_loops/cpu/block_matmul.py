@@ -78,11 +78,12 @@ class BlockSchedules(Struct, frozen=True):
         return MappingProxyType({"nn.block_matmul": self.product})
 
     def product(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
-        """``nn.block_matmul``; ``None`` where there are no vectors."""
+        """``nn.block_matmul``; ``None`` where there are no vectors, or no caches."""
         call, tiling = group.function.body, self.tiling_of(target, DType.FLOAT32)
         if not isinstance(call, Call) or not isinstance(call.attrs, BlockMatmul.Attrs):
             return None
-        if tiling.lanes < 4 or COLUMNS % (4 * tiling.lanes):
+        few_registers = tiling.lanes < 4 or tiling.rows <= 2
+        if few_registers or COLUMNS % (4 * tiling.lanes):
             return None
         tiles = _LARGE if tiling.rows > 8 else _SMALL
         few = BlockMatmul.tiled(tiles, tiling.lanes, call.attrs, *map(tensor_type, call.args))
