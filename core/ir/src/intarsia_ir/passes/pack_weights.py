@@ -25,6 +25,7 @@ from ..graph.types import TensorType
 from ..graph.walk import children, post_order, with_children
 from ..ops.arrays import Array
 from ..ops.block_matmul import BlockMatmul, pack_block_words
+from ..ops.block_product import WORD_BITS, middle_of
 from ..ops.block_tiles import COLUMNS
 from ..ops.nn import Matmul
 from ..ops.reduce import Sum
@@ -35,8 +36,6 @@ from .base import Pass, Remarks, map_functions
 
 _FEWEST_COLUMNS = COLUMNS // 2
 """Columns of a product from which on its weight is packed: at most half of the codes are unused."""
-
-_WORD_BITS = 32
 
 
 class _Weight(Struct, frozen=True):
@@ -144,7 +143,7 @@ def _operands(weight: Expr, *, columns_first: bool) -> _Operands | None:
     if found is None:
         return None
     (columns, depth), blocks = found.codes.shape, found.scales.shape[1]
-    each = _WORD_BITS // found.bits
+    each = WORD_BITS // found.bits
     missing = -depth % each if blocks == 1 else 0
     if columns < _FEWEST_COLUMNS or (depth + missing) % (each * blocks):
         return None
@@ -210,7 +209,7 @@ def _with_codes(numbers: Array, scales: Array, zeros: Array) -> _Weight:
     else:
         bits, least = 8, -128 if numbers.dtype == np.int8 else 0
     codes = (numbers.astype(np.int16) - least).astype(np.uint8)
-    apart = zeros.astype(np.int32) - (least + (1 << bits - 1))
+    apart = zeros.astype(np.int32) - (least + middle_of(bits))
     shifts = (apart * scales).astype(np.float32) if np.any(apart) else None
     return _Weight(codes, scales.astype(np.float32), shifts, bits)
 

@@ -69,25 +69,13 @@ def open_matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueSto
         return None
     work = _Blocks(tiling, product, epilogue)
     if product.transpose_b and isinstance(product.k, Dim):
-        return None if product.transpose_a else _transposed(work, width)
+        return None if product.transpose_a else work.transposed(width)
     if not isinstance(product.n, Dim):
         return work.blocks(width)
     columns = index(product.n)
     if work.copies_few:
         return IfStmt(columns >= width, work.blocks(width), work.few_called())
     return IfStmt(columns >= tiling.lanes, work.open_blocks(), work.few_columns())
-
-
-def _transposed(work: _Blocks, width: int) -> Stmt | None:
-    """Return the loops of a transposed B whose K is open: few rows or columns are dot products."""
-    product, rows, columns = work.product, work.product.m, work.product.n
-    if not isinstance(rows, Dim) and rows < _FEW_ROWS:
-        return None
-    dots = open_dot_loops(work.tiling, product, work.epilogue)
-    blocks = work.blocks(width)
-    if isinstance(columns, Dim):
-        blocks = IfStmt(index(columns) >= width, blocks, dots)
-    return IfStmt(index(rows) >= _FEW_ROWS, blocks, dots)
 
 
 class _Blocks:
@@ -100,9 +88,9 @@ class _Blocks:
     """
 
     def __init__(self, tiling: CpuTiling, product: Product, epilogue: EpilogueStore) -> None:
-        self.tiling = tiling
-        self.product = product
-        self.epilogue = epilogue
+        self._tiling = tiling
+        self._product = product
+        self._epilogue = epilogue
         is_deep = isinstance(product.k, Dim) or product.k >= LEAST_DEPTH
         is_plain = is_deep and not product.transpose_a and product.a.dtype is product.b.dtype
         self._even: EvenTiles | None = None
@@ -127,17 +115,17 @@ class _Blocks:
             columns: The first of the block, how many are stored, and how many are computed.
             b: The first element of the block, a load, and elements from row to row of B.
         """
-        product, even, first = self.product, self._even, columns[0]
+        product, even, first = self._product, self._even, columns[0]
         assert even is not None  # who calls this has seen it
         a = matrix_element(product.a, outer, product.batch, flipped=False)
         depth = index(product.k)
-        tiles = SharedTiles(self.tiling, even, columns[1:], product.a.dtype)
+        tiles = SharedTiles(self._tiling, even, columns[1:], product.a.dtype)
 
         def multiply(start: PrimExpr, call: Callable[[TileOperands], Stmt]) -> Stmt:
             return call(TileOperands(a(start, index(0)), b[0], (depth, b[1]), depth))
 
         def stored(start: PrimExpr) -> TileEpilogue:
-            return lambda r, c, value: self.epilogue(value, (*outer, start + r, first + c))
+            return lambda r, c, value: self._epilogue(value, (*outer, start + r, first + c))
 
         def tile(m: PrimExpr) -> Stmt:
             return tiles.tile((index(0), even.large), m, multiply, stored)
@@ -146,21 +134,32 @@ class _Blocks:
 
     def blocks(self, width: int) -> Stmt:
         """Compute all blocks of a known number of columns; the last one overlaps."""
-        columns = index(self.product.n)
+        columns = index(self._product.n)
         blocks = (columns + (width - 1)) // width
 
         def item(p: PrimExpr) -> Stmt:
             first = minimum((p % blocks) * width, columns - width)
             return self._block(p // blocks, first, width)
 
-        return self._parallel(index(prod(self.product.batch)) * blocks, item)
+        return self._parallel(index(prod(self._product.batch)) * blocks, item)
+
+    def transposed(self, width: int) -> Stmt | None:
+        """Compute all columns of a transposed B whose K is open; few rows or columns are dots."""
+        rows, columns = self._product.m, self._product.n
+        if not isinstance(rows, Dim) and rows < _FEW_ROWS:
+            return None
+        dots = open_dot_loops(self._tiling, self._product, self._epilogue)
+        blocks = self.blocks(width)
+        if isinstance(columns, Dim):
+            blocks = IfStmt(index(columns) >= width, blocks, dots)
+        return IfStmt(index(rows) >= _FEW_ROWS, blocks, dots)
 
     def open_blocks(self) -> Stmt:
         """Compute all columns, at least a vector of them: wide blocks, then those of a vector.
 
         Wide ones are computed some side by side where rows are many, as in ``matmul.py``.
         """
-        product, lanes = self.product, self.tiling.lanes
+        product, lanes = self._product, self._tiling.lanes
         columns, width = index(product.n), 2 * lanes
         full, rest = columns // width, columns % width
         wide, narrow, first, number = (TirVar(n) for n in ("wide", "narrow", "first", "number"))
@@ -189,10 +188,10 @@ class _Blocks:
             if self._has_groups:
                 count = minimum(each, wide - block * each)
                 made = blocks_abreast(
-                    self.tiling,
+                    self._tiling,
                     product,
                     self._elements(number),
-                    self.epilogue,
+                    self._epilogue,
                     (block * each, count),
                 )
             narrow_made = LetStmt(first, in_narrow, self._block(number, first, lanes))
@@ -205,23 +204,23 @@ class _Blocks:
     @property
     def _has_groups(self) -> bool:
         """Whether an item of work computes several blocks side by side (``matmul.py``)."""
-        product, tiling = self.product, self.tiling
+        product, tiling = self._product, self._tiling
         if isinstance(product.m, Dim) or isinstance(product.k, Dim) or product.transpose_b:
             return False
         return product.m > tiling.rows and self._most_abreast(2 * tiling.lanes) > 1
 
     def _most_abreast(self, width: int) -> int:
         """Return how many blocks side by side stay in the second-level cache."""
-        product = self.product
-        return self.tiling.panel_bytes // (product.k * width * product.b.dtype.bytes)
+        product = self._product
+        return self._tiling.panel_bytes // (product.k * width * product.b.dtype.bytes)
 
     @property
     def copies_few(self) -> bool:
         """Whether a product of fewer columns than a block calls the procedure of whole blocks."""
-        product = self.product
+        product = self._product
         if self._even is None or isinstance(product.k, Dim):
             return False
-        return product.k * 2 * self.tiling.lanes * product.b.dtype.bytes <= PANEL_BYTES
+        return product.k * 2 * self._tiling.lanes * product.b.dtype.bytes <= PANEL_BYTES
 
     def few_called(self) -> Stmt:
         """Compute fewer columns than a block has, by procedures that read a copy of B.
@@ -229,7 +228,7 @@ class _Blocks:
         Blocks of a vector would need a procedure of their own, which took 28 ms of the 540 of
         compiling a decoder.
         """
-        product, lanes = self.product, self.tiling.lanes
+        product, lanes = self._product, self._tiling.lanes
         width = 2 * lanes
         # The bound says that there is nothing to vectorize.
         columns = minimum(index(product.n), width - 1)
@@ -250,10 +249,10 @@ class _Blocks:
 
     def few_columns(self) -> Stmt:
         """Compute a product of fewer columns than a vector has elements."""
-        product, lanes = self.product, self.tiling.lanes
+        product, lanes = self._product, self._tiling.lanes
         if isinstance(product.k, Dim) or product.k * lanes * product.b.dtype.bytes > PANEL_BYTES:
-            return few_columns_in_parts(self.tiling, product, self._elements, self.epilogue)
-        return few_columns_at_once(self.tiling, product, self._elements, self.epilogue)
+            return few_columns_in_parts(self._tiling, product, self._elements, self._epilogue)
+        return few_columns_at_once(self._tiling, product, self._elements, self._epilogue)
 
     def _elements(
         self, number: PrimExpr
@@ -263,7 +262,7 @@ class _Blocks:
         Callable[[PrimExpr, PrimExpr], PrimExpr],
     ]:
         """Return the place of a product in the batch, and what reads its operands."""
-        product = self.product
+        product = self._product
         outer = unflatten(number, list(product.batch)) if product.batch else []
         a = matrix_element(product.a, outer, product.batch, flipped=product.transpose_a)
         b = matrix_element(product.b, outer, product.batch, flipped=product.transpose_b)
@@ -271,7 +270,7 @@ class _Blocks:
 
     def _block(self, number: PrimExpr, first: PrimExpr, width: int) -> Stmt:
         """Compute a block of columns of one product."""
-        tiling, product = self.tiling, self.product
+        tiling, product = self._tiling, self._product
         outer, a_element, b_element = self._elements(number)
         # Tiles of a vector have as many rows as those of two: few versions, and enough sums.
         largest = min(tiling.rows, tiling.rows_for(width // tiling.lanes))
@@ -295,7 +294,7 @@ class _Blocks:
                 steps=(index(product.k),),
                 left=lambda r, k: a_element(start + r, k[0]),
                 right=right,
-                epilogue=lambda r, c, value: self.epilogue(value, (*outer, start + r, first + c)),
+                epilogue=lambda r, c, value: self._epilogue(value, (*outer, start + r, first + c)),
                 dtype=product.a.dtype,
             )
 
